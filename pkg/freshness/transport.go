@@ -188,11 +188,11 @@ func refused(code int) bool {
 func outdated(response *http.Response, intent Intent) bool {
 	switch response.StatusCode {
 	case http.StatusConflict:
-		return intent.Verb != "create" || statusReasonIn(readBody(response)) == metav1.StatusReasonAlreadyExists
+		return intent.Verb != "create" || statusIn(readBody(response)).Reason == metav1.StatusReasonAlreadyExists
 	case http.StatusNotFound:
 		return intent.Verb != "create"
 	case http.StatusUnprocessableEntity:
-		return intent.Tests
+		return intent.Tests && isTestFailed(statusIn(readBody(response)))
 	default:
 		return false
 	}

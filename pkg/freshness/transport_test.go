@@ -129,6 +129,11 @@ func failing(code int, reason metav1.StatusReason, after string) http.HandlerFun
 	}
 }
 
+// refusing answers 422 with such details.
+func refusing(details *metav1.StatusDetails) http.HandlerFunc {
+	return with(422, &metav1.Status{Status: metav1.StatusFailure, Code: 422, Reason: metav1.StatusReasonInvalid, Details: details})
+}
+
 // lost breaks the connection without an answer.
 func lost(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
@@ -269,7 +274,7 @@ func TestAFailedTestOfAPatchMakesTheKeyWaitUntilTheCacheHasMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.pods.Bookmark("100")
-	w.answers(failing(422, metav1.StatusReasonInvalid, ""))
+	w.answers(refusing(&metav1.StatusDetails{}))
 	for patch, want := range map[string]Cause{
 		`[{"op":"add","path":"/metadata/labels","value":{}}]`:        Fresh, // it was no test that failed
 		`[{"op":"test","path":"/metadata/uid","value":"uid-a"}]`:     Outdated,
@@ -285,6 +290,27 @@ func TestAFailedTestOfAPatchMakesTheKeyWaitUntilTheCacheHasMoved(t *testing.T) {
 			}
 			w.want(t, "key", Fresh)
 		}
+	}
+}
+
+// A label that isn't valid, say: no newer cache makes it so, and there is nothing to
+// wait for.
+func TestAPatchThatDoesNotValidateMakesNobodyWait(t *testing.T) {
+	for _, encoding := range encodings {
+		w := newWireTest(t, encoding)
+		if err := w.pods.Update(pod("a", "90")); err != nil {
+			t.Fatal(err)
+		}
+		w.pods.Bookmark("100")
+		w.answers(refusing(&metav1.StatusDetails{
+			Name: "a", Kind: "Pod",
+			Causes: []metav1.StatusCause{{Type: metav1.CauseTypeFieldValueInvalid, Field: "metadata.labels"}},
+		}))
+		patch := []byte(`[{"op":"test","path":"/metadata/uid","value":"uid-a"}]`)
+		if _, err := w.client.CoreV1().Pods("ns").Patch(w.ctx, "a", types.JSONPatchType, patch, metav1.PatchOptions{}); err == nil {
+			t.Fatal("the patch was not refused")
+		}
+		w.want(t, "key", Fresh)
 	}
 }
 
@@ -590,7 +616,7 @@ func TestABodyThatCannotBeReadSaysNothing(t *testing.T) {
 			if got := versionIn(contentType, []byte(body)); got != "" {
 				t.Errorf("got version %q from %q as %q, want none", got, body, contentType)
 			}
-			if got := statusReasonIn([]byte(body)); got != "" {
+			if got := statusIn([]byte(body)).Reason; got != "" {
 				t.Errorf("got reason %q from %q, want none", got, body)
 			}
 		}

@@ -205,18 +205,25 @@ func versionIn(contentType string, body []byte) string {
 	return object.Metadata.ResourceVersion
 }
 
-// statusReasonIn returns the reason in a body that is a Status.
-func statusReasonIn(body []byte) metav1.StatusReason {
+// statusIn returns the Status that a body holds; the zero value if it holds none.
+func statusIn(body []byte) metav1.Status {
 	var status metav1.Status
 	if bytes.HasPrefix(body, protobufMagic) {
 		var envelope runtime.Unknown
 		if envelope.Unmarshal(body[len(protobufMagic):]) != nil || status.Unmarshal(envelope.Raw) != nil {
-			return ""
+			return metav1.Status{}
 		}
-		return status.Reason
+		return status
 	}
 	if json.Unmarshal(body, &status) != nil {
-		return ""
+		return metav1.Status{}
 	}
-	return status.Reason
+	return status
+}
+
+// isTestFailed reports whether a Status with code 422 is the answer to a JSON patch of
+// which a test failed: its details are there and empty. An object that doesn't validate
+// is answered 422 too, with details that name it and the causes.
+func isTestFailed(status metav1.Status) bool {
+	return status.Details != nil && status.Details.Name == "" && len(status.Details.Causes) == 0
 }
