@@ -178,6 +178,7 @@ func (c *Controller) confirmGone(ctx context.Context, claim *v1alpha1.PodClaim) 
 	case err != nil:
 		return fmt.Errorf("look for pod %s/%s of claim %s: %w", claim.Namespace, bound.Name, claim.Name, err)
 	default:
+		conflicts.WithLabelValues("finish claim").Inc()
 		return fmt.Errorf("pod %s of claim %s is not gone: %w", klog.KObj(pod), claim.Name, errConflict)
 	}
 }
@@ -269,7 +270,9 @@ func (c *Controller) updatePoolStatus(ctx context.Context, snapshot pool.Snapsho
 	_, err := c.warmpool.WarmpoolV1alpha1().WarmPools(warmPool.Namespace).UpdateStatus(ctx, warmPool, metav1.UpdateOptions{})
 	switch {
 	case err == nil:
-		if failure := meta.FindStatusCondition(status.Conditions, v1alpha1.PoolReplicaFailure); failure != nil && failure.Status == metav1.ConditionTrue {
+		before := meta.FindStatusCondition(snapshot.Pool.Status.Conditions, v1alpha1.PoolReplicaFailure)
+		failure := meta.FindStatusCondition(status.Conditions, v1alpha1.PoolReplicaFailure)
+		if failure != nil && failure.Status == metav1.ConditionTrue && (before == nil || before.Status != failure.Status || before.Message != failure.Message) {
 			c.recorder.Event(snapshot.Pool, corev1.EventTypeWarning, failure.Reason, failure.Message)
 		}
 	case apierrors.IsNotFound(err):

@@ -168,14 +168,31 @@ func (g *Guards[K]) Chain(reconcile Reconciler[K], middlewares ...Middleware[K])
 	return Chain(reconcile, append(guarded, middlewares...)...)
 }
 
-// Run runs the informers and the guards until ctx ends and all of it has stopped; then it
-// returns nil. It returns an error if the caches aren't complete in time, or if one of
-// them can't be healed; the process is to end then. It must be called once.
+// stopGrace is how long Run waits for the informers to stop. A reflector that backs off
+// after failures sleeps up to a minute and heeds no context meanwhile (client-go 0.37,
+// reflector.go); a process that is to end must not wait for it. It does nothing more when
+// it wakes.
+const stopGrace = 2 * time.Second
+
+// Run runs the informers and the guards until ctx ends and all of it has stopped, or two
+// seconds have passed since; then it returns nil. It returns an error if the caches aren't
+// complete in time, or if one of them can't be healed; the process is to end then. It must
+// be called once.
 func (g *Guards[K]) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
+	defer func() {
+		cancel()
+		stopped := make(chan struct{})
+		go func() {
+			wg.Wait()
+			close(stopped)
+		}()
+		select {
+		case <-stopped:
+		case <-g.options.Clock.After(stopGrace):
+		}
+	}()
 	required := g.required()
 	for _, f := range g.feeds {
 		if err := g.admit(f); err != nil {

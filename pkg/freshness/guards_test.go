@@ -9,12 +9,17 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -256,4 +261,41 @@ func TestGuardsThatCannotSyncEndWithTheCause(t *testing.T) {
 	if err := guards.Run(t.Context()); !errors.As(err, &notSynced) || !strings.Contains(err.Error(), "configmaps: unreachable") {
 		t.Errorf("got %v, want an error that says why the cache is missing", err)
 	}
+}
+
+// A reflector that sleeps in its backoff heeds no context: the process ended half a minute
+// after it had given up.
+func TestRunDoesNotWaitForAReflectorThatSleeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = 2 * time.Minute
+		guards, err := New(&rest.Config{Host: "http://127.0.0.1"}, Options[string]{SyncTimeout: timeout})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer guards.Queue.ShutDown()
+		_, err = guards.Feed(FeedConfig{
+			Resource: configMapsV1,
+			Object:   &corev1.ConfigMap{},
+			ListerWatcher: &cache.ListWatch{
+				ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+					return nil, apierrors.NewTooManyRequestsError("throttled")
+				},
+				WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+					return nil, apierrors.NewTooManyRequestsError("throttled")
+				},
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		var notSynced *NotSyncedError
+		if err := guards.Run(t.Context()); !errors.As(err, &notSynced) {
+			t.Errorf("got %v, want a *NotSyncedError", err)
+		}
+		if took := time.Since(begun); took > timeout+stopGrace {
+			t.Errorf("Run returned after %s, %s after it had given up, want %s at most", took, took-timeout, stopGrace)
+		}
+		elapse(5 * time.Minute) // until the reflector has woken, and ended
+	})
 }

@@ -96,10 +96,13 @@ func TestPlanKeepsOnePodForEachClaim(t *testing.T) {
 		snapshot: snapshot(aPool(replicas(0)), aPod("a", ready, podDeleting, of("c")), aPod("b", ready, of("c")), aClaim("c")),
 		want:     []string{"claim c: Bound=True/HandedOut Ready=True/PodReady, pod b"},
 	}, {
-		name: "a second Pod goes in a paused pool too, and without one",
-		snapshot: snapshot(nil, aPod("a", ready, of("c")), aPod("b", ready, of("c")),
-			aClaim("c", bound("b"))),
-		want: []string{"delete a: not the Pod in the status of claim c"},
+		name:     "a second Pod goes in a paused pool too",
+		snapshot: snapshot(aPool(replicas(0), paused), aPod("a", ready, of("c")), aPod("b", ready, of("c")), aClaim("c", bound("b"))),
+		want:     []string{"delete a: not the Pod in the status of claim c"},
+	}, {
+		name:     "a second Pod goes without a pool too",
+		snapshot: snapshot(nil, aPod("a", ready, of("c")), aPod("b", ready, of("c")), aClaim("c", bound("b"))),
+		want:     []string{"delete a: not the Pod in the status of claim c"},
 	}, {
 		name: "a Pod that reached a claim after its timeout goes, nobody was told of it",
 		snapshot: snapshot(aPool(replicas(0)), aPod("a", ready, of("c")),

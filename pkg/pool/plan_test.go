@@ -374,3 +374,23 @@ func TestPlanOfAPoolThatIsPausedOrGone(t *testing.T) {
 		want:     []string{"claim c1: Bound=False/Pending", "claim c2: Bound=False/PoolExhausted", "create 2", "again in 4m0s"},
 	}})
 }
+
+func TestObjectsOfASnapshot(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		snapshot pool.Snapshot
+		want     []string
+	}{
+		{"all of them", snapshot(aPool(), aPod("a"), aPod("b"), aClaim("c")), []string{"runners", "c", "a", "b"}},
+		{"without a pool there is no nil among them", snapshot(nil, aClaim("c")), []string{"c"}},
+		{"nothing at all", pool.Snapshot{}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got []string
+			for _, object := range c.snapshot.Objects() {
+				got = append(got, object.GetName())
+			}
+			expect(t, got, c.want)
+		})
+	}
+}

@@ -225,7 +225,11 @@ func TestAConditionsTimeMovesOnlyWhenItTurns(t *testing.T) {
 	s.Pool.Generation = 2
 	s.Pool.Status = first
 	later := now.Add(time.Hour)
+	before := deepCopy(s)
 	second, changed := pool.Status(s, pool.Plan(s, later), pool.Outcome{}, later)
+	if !reflect.DeepEqual(s, before) {
+		t.Error("Status changed the conditions that the pool has")
+	}
 	if !changed {
 		t.Error("a pool that was paused is said to have the same status")
 	}

@@ -79,7 +79,7 @@ func TestAClaimMayBeDeletedWhileItIsHandedOut(t *testing.T) {
 	for i := range 60 {
 		name := fmt.Sprintf("brief-%d", i)
 		ns.CreateClaim(environment.Claim(name, "runners"))
-		after(t, time.Duration(i)*time.Millisecond/2)
+		after(t, time.Duration(i)*2*time.Millisecond)
 		if ns.Claim(name).Status.Pod != nil {
 			bound++
 		}

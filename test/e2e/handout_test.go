@@ -60,6 +60,7 @@ func TestTwoClaimsNeverGetTheSamePod(t *testing.T) {
 		ns.DeleteClaim(second)
 		ns.WaitPods(1)
 	}
+	ns.WaitPool("runners", 1, 0)
 }
 
 func TestAHundredClaimsOnAPoolOfTen(t *testing.T) {
@@ -163,6 +164,7 @@ func TestAClaimWithHigherPriorityIsServedFirst(t *testing.T) {
 	}
 	ns.SetReady(started[1], true)
 	ns.WaitBound("early", "urgent")
+	ns.WaitPool("runners", 0, 2)
 }
 
 func TestWhatAClaimAsksForIsSetOnItsPod(t *testing.T) {
@@ -181,6 +183,7 @@ func TestWhatAClaimAsksForIsSetOnItsPod(t *testing.T) {
 		}
 	}))
 	uid := ns.WaitBound("build")["build"]
+	ns.WaitPool("runners", 1, 1)
 
 	pod := ns.Pods()[uid]
 	for key, want := range map[string]string{"app": "runner", "build": "17", "example.com/team": "a", "warmpool.dev/claim": "build", "warmpool.dev/state": "claimed"} {

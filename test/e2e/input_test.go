@@ -200,7 +200,7 @@ func TestAClaimThatCanNotBeServedKeepsNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	ns := env.Namespace(t)
 	ns.StartKubelet()
-	ns.StartController()
+	controller := ns.StartController()
 	ns.CreatePool(environment.Pool("runners", 1))
 	ns.WaitPool("runners", 1, 0)
 	ns.CreateClaim(environment.Claim("bad", "runners", func(c *v1alpha1.PodClaim) {
@@ -230,6 +230,10 @@ func TestAClaimThatCanNotBeServedKeepsNobodyWaiting(t *testing.T) {
 	}
 	if after := ns.Claim("bad"); after.ResourceVersion != before.ResourceVersion {
 		t.Errorf("the status of the claim that is refused was written again: %v, was %v", after.Status, before.Status)
+	}
+	// The refusal is final: no newer cache would change it, so nobody waits for one.
+	if firing := `freshness_guard_firings_total{action="outdated_cache_noticed"`; strings.Contains(controller.Metrics(), firing) {
+		t.Error("a refused hand-out was taken for the fault of an old cache")
 	}
 	ns.DeleteClaim("bad")
 	ns.WaitPool("runners", 1, 5)

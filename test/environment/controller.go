@@ -170,12 +170,15 @@ func (c *Controller) get(ctx context.Context, path string) (string, error) {
 // Metrics returns what /metrics answers.
 func (c *Controller) Metrics() string {
 	c.t.Helper()
-	body, err := c.get(c.t.Context(), "/metrics")
+	body, err := c.TryMetrics()
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	return body
 }
+
+// TryMetrics is Metrics for a controller that may end any moment.
+func (c *Controller) TryMetrics() (string, error) { return c.get(c.t.Context(), "/metrics") }
 
 // Stop ends the controller as an operator does, by SIGTERM, and fails the test if it
 // doesn't end in time, or with an exit code other than 0.

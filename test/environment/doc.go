@@ -6,6 +6,7 @@
 //	environment.go   RunTests, New: the control plane with what is installed on it
 //	binary.go        the controller's program, built once, with -race if the tests are
 //	controller.go    the controller's process: start, stop, kill
+//	freeze.go        a controller that sleeps
 //	log.go           what it prints, and what must not be in it
 //	namespace.go     a test's own namespace
 //	objects.go       pools and claims: build, create, read

@@ -94,8 +94,11 @@ func (s *stage) tell() (recovery time.Duration) {
 	for i := range deployments {
 		s.deploy(fmt.Sprint("web-", i))
 	}
-	if _, err := s.proxy.WaitRequests(within(s.t, deadline), deployments, creations, (*faultproxy.Request).Committed); err != nil {
-		s.t.Fatal(err)
+	for i := range deployments {
+		first := faultproxy.Match{Verb: "create", Resource: "configmaps", Name: fmt.Sprintf("web-%d-*", i)}
+		if _, err := s.proxy.WaitRequests(within(s.t, deadline), 1, first, (*faultproxy.Request).Committed); err != nil {
+			s.t.Fatal(err)
+		}
 	}
 	for i := range deployments {
 		s.scale(fmt.Sprint("web-", i), 2)
@@ -224,8 +227,8 @@ func TestWithoutTheGuardsTheSameFaultsMakeItDoItsWorkTwice(t *testing.T) {
 	recovery := s.tell()
 	got := s.count()
 	s.report(recovery, got)
-	if got["create 201"] <= 2*deployments {
-		t.Errorf("%d ConfigMaps were created, so the story is too gentle: want more than %d", got["create 201"], 2*deployments)
+	if got["create 201"] < 2*deployments {
+		t.Errorf("%d ConfigMaps were created, so the story is too gentle: want %d or more", got["create 201"], 2*deployments)
 	}
 	if surplus := got["create 201"] - deployments; got["delete 200"] != surplus {
 		t.Errorf("%d ConfigMaps were deleted, want %d: those that were too many", got["delete 200"], surplus)

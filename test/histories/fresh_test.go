@@ -20,15 +20,15 @@ import (
 func (s *server) reconcileFresh(t *rapid.T, fault func(what string) fault) *reconcile {
 	r := s.newReconcile(t, s.view)
 	r.fault = fault
-	r.plan()
-	reached("plan on the present")
-	r.checkHandOuts()
-	r.checkDeletions()
-	r.checkCreations()
-	r.checkRequeueAfter()
 	idleLimit, allLimit := r.limits()
 	r.created = func() { r.checkBounds(idleLimit, allLimit) }
-	r.carryOut()
+	r.planAndCarryOut(func() {
+		r.checkHandOuts()
+		r.checkDeletions()
+		r.checkCreations()
+		r.checkRequeueAfter()
+	})
+	reached("plan on the present")
 	if r.snapshot.Pool != nil && !r.answersLost {
 		r.checkStatus()
 	}

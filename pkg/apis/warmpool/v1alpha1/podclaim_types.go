@@ -52,7 +52,8 @@ type PodClaimSpec struct {
 	PoolName string `json:"poolName,omitempty"`
 
 	// priority orders the claims that wait for the same pool: higher first;
-	// equal ones in the order of their creation, to the second, then by name.
+	// equal ones in the order of their creation, to the second, then by name. A
+	// claim whose hand-out was refused (HandOutRefused) comes after all others.
 	// Default 0. Can't be changed.
 	// +optional
 	Priority int32 `json:"priority,omitempty"`
@@ -146,8 +147,8 @@ const (
 	ReasonPending = "Pending"
 	// ReasonPoolNotFound: there is no pool of that name, or it is being deleted.
 	ReasonPoolNotFound = "PoolNotFound"
-	// ReasonPoolExhausted: the pool has no Pod to give and starts none, because
-	// it is paused or because its creations are refused.
+	// ReasonPoolExhausted: the pool has no Pod to give and starts none now: it is
+	// paused, its creations are refused, or its Pods end as soon as they start.
 	ReasonPoolExhausted = "PoolExhausted"
 	// ReasonAtCapacity: the pool has reached its maxSize.
 	ReasonAtCapacity = "AtCapacity"

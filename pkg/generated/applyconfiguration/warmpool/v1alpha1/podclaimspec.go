@@ -14,7 +14,8 @@ type PodClaimSpecApplyConfiguration struct {
 	// says so, with more words than the schema can. Can't be changed.
 	PoolName *string `json:"poolName,omitempty"`
 	// priority orders the claims that wait for the same pool: higher first;
-	// equal ones in the order of their creation, to the second, then by name.
+	// equal ones in the order of their creation, to the second, then by name. A
+	// claim whose hand-out was refused (HandOutRefused) comes after all others.
 	// Default 0. Can't be changed.
 	Priority *int32 `json:"priority,omitempty"`
 	// timeoutSeconds finishes a claim, with reason TimedOut, that has waited for

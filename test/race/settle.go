@@ -1,0 +1,138 @@
+package race
+
+// Waiting, by condition.
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"warmpool.dev/controller/test/faultproxy"
+	"warmpool.dev/controller/test/history"
+)
+
+const (
+	// settleTimeout is how long anything may take to come true. Only a run that fails
+	// waits for it.
+	settleTimeout = 60 * time.Second
+	// stallAfter is how long nothing is written before a story counts as stalled.
+	stallAfter = 300 * time.Millisecond
+	// restFor is how long nothing may be written at the end.
+	restFor = 500 * time.Millisecond
+)
+
+// isSettled tells whether everything is where it belongs, and nothing is left to the
+// garbage collector.
+func isSettled(w *history.World) bool { return len(unsettled(w)) == 0 }
+
+func unsettled(w *history.World) []history.Unsettled {
+	all := w.Unsettled()
+	for _, pod := range w.Pods {
+		if owner := history.OwnerOf(pod); w.Pools[owner.UID] == nil && w.Claims[owner.UID] == nil {
+			all = append(all, history.Unsettled{Object: name(pod), Message: fmt.Sprintf("its owner %s %s is gone", owner.Kind, owner.Name)})
+		} else if pod.DeletionTimestamp != nil {
+			all = append(all, history.Unsettled{Object: name(pod), Message: "it is being deleted"})
+		}
+	}
+	return all
+}
+
+func name(pod *corev1.Pod) string { return "pods " + pod.Namespace + "/" + pod.Name }
+
+// settle waits until everything is settled that was done before the call. What is to be
+// released meanwhile is.
+func (r *run) settle() {
+	r.t.Helper()
+	for r.settleOrGoOn() {
+	}
+}
+
+// settleOrGoOn is settle for a story that may go on before: then it returns true.
+func (r *run) settleOrGoOn() (goesOn bool) {
+	r.t.Helper()
+	ctx, cancel := r.within(settleTimeout)
+	defer cancel()
+	if err := r.recorder.Sync(ctx); err != nil {
+		r.t.Fatal(err)
+	}
+	var revision int64
+	for {
+		r.revive()
+		settled, moved := r.watch(ctx, &revision)
+		switch {
+		case settled && !r.trouble.settled():
+			return false
+		case settled || moved:
+		case ctx.Err() != nil:
+			r.fatal("not settled within %s", settleTimeout)
+		case r.trouble.stalled():
+			return true
+		}
+	}
+}
+
+// watch waits until everything is settled, something has been written since a revision, or
+// stallAfter has passed.
+func (r *run) watch(ctx context.Context, revision *int64) (settled, moved bool) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, stallAfter)
+	defer cancel()
+	err := r.recorder.WaitFor(ctx, "something to happen", func(w *history.World) bool {
+		settled, moved = isSettled(w), w.Revision > *revision
+		*revision = w.Revision
+		return settled || moved
+	})
+	if err != nil && ctx.Err() == nil {
+		r.t.Fatal(err) // the recording has a gap
+	}
+	return settled, moved
+}
+
+// rest waits until the controllers have sent nothing, and nothing has been written, for a
+// while, and returns from when to when. That they never stop is a violation.
+func (r *run) rest() (from, to time.Time) {
+	r.t.Helper()
+	ctx, cancel := r.within(settleTimeout)
+	defer cancel()
+	for ctx.Err() == nil {
+		if err := r.recorder.Sync(ctx); err != nil {
+			r.t.Fatal(err)
+		}
+		if from = time.Now(); r.silent(ctx) {
+			return from, time.Now()
+		}
+	}
+	r.fatal("I7: still written to after %s", settleTimeout)
+	return from, to
+}
+
+// silent waits for restFor, or until a controller sends something or something is written.
+func (r *run) silent(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, restFor)
+	defer cancel()
+	sent := map[*process]int{}
+	for _, p := range r.running() {
+		sent[p] = len(p.proxy.Log().Select(stored))
+	}
+	first, revision := true, int64(0)
+	moved := r.recorder.WaitFor(ctx, "a write", func(w *history.World) bool {
+		moved := !first && w.Revision > revision
+		first, revision = false, w.Revision
+		return moved
+	})
+	for p, before := range sent {
+		if len(p.proxy.Log().Select(stored)) > before {
+			return false
+		}
+	}
+	return moved != nil
+}
+
+// stored chooses what a controller may not send at rest: leases are renewed, and reviews
+// store nothing.
+var stored = faultproxy.Match{Verb: faultproxy.Writes, Where: func(r *faultproxy.Request) bool {
+	return r.GroupResource() != history.Leases && !strings.HasSuffix(r.Group, "authorization.k8s.io") && !strings.HasSuffix(r.Group, "authentication.k8s.io")
+}}
