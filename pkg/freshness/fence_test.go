@@ -1,11 +1,14 @@
 package freshness
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // newFence returns a fence in front of a feed that is synced and some seconds old.
@@ -57,9 +60,30 @@ func TestANewLeaderDoesNotWaitIfItsCacheIsUpToDate(t *testing.T) {
 	})
 }
 
-func TestAnIdleCacheIsHelpedOverTheFenceByABookmark(t *testing.T) {
+func TestAnIdleCacheThatEqualsTheAPIServerPassesTheFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fence, src := newFence(t)
+		src.advance()
+		start := time.Now()
+		if err := fence.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took != fenceCompare {
+			t.Errorf("waited %v, want %v", took, fenceCompare)
+		}
+		if got := firings(t, fence.Metrics, GuardFence, "found_equal"); got != 1 {
+			t.Errorf("found equal %d times, want once", got)
+		}
+		if got := firings(t, fence.Metrics, GuardFence, "nudge"); got != 0 {
+			t.Errorf("nudged %d times, want not at all", got)
+		}
+	})
+}
+
+func TestACacheThatDiffersIsHelpedOverTheFenceByABookmark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fence, src := newFence(t)
+		fence.Live = &unlike{live{source: src}}
 		src.advance()
 		start := time.Now()
 		if err := fence.Wait(t.Context()); err != nil {
@@ -72,6 +96,13 @@ func TestAnIdleCacheIsHelpedOverTheFenceByABookmark(t *testing.T) {
 			t.Errorf("nudged %d times, want once", got)
 		}
 	})
+}
+
+// unlike finds an object that no cache has: one that was made and deleted at once, say.
+type unlike struct{ live }
+
+func (*unlike) Objects(context.Context, *Feed) (map[types.UID]string, error) {
+	return map[types.UID]string{"made and deleted": "1"}, nil
 }
 
 func TestACacheThatABookmarkDoesNotHelpIsFilledAnew(t *testing.T) {

@@ -96,7 +96,9 @@ func (p *patient) releasedAfter(t *testing.T) time.Duration {
 func (p *patient) actions(t *testing.T) map[string]int {
 	t.Helper()
 	found := map[string]int{}
-	for _, action := range []string{"nudge", "compare", "found_equal", "reconnect", "relist", "not_ready", "given_up", "healed", "doubts_resolved", "missed_release"} {
+	// Not missed_release: the bubble's clock lets the look and the event that it looks for
+	// fall on one moment, and then either may be first.
+	for _, action := range []string{"nudge", "compare", "found_equal", "reconnect", "relist", "not_ready", "given_up", "healed", "doubts_resolved"} {
 		if n := firings(t, p.metrics, GuardValidator, action); n > 0 {
 			found[action] = n
 		}
