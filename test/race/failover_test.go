@@ -31,7 +31,7 @@ func newElection(t *testing.T, mode string) *run {
 	return r
 }
 
-// launchPair launches a leader and a standby. Whichever of them ends is replaced.
+// launchPair launches a leader and a standby. Whichever of them ends or sleeps is replaced.
 func (r *run) launchPair() (leader, standby *process) {
 	r.t.Helper()
 	leader = r.launch()
@@ -116,6 +116,7 @@ type sleeper struct {
 func (s *sleeper) sleep(x *faultproxy.Exchange) {
 	p := s.r.sender(x)
 	p.controller.Freeze()
+	p.asleep.Store(true)
 	s.p.Store(p)
 }
 
@@ -127,8 +128,6 @@ func (s *sleeper) wake() {
 	if code := p.controller.WaitForEnd(); code != 1 || !strings.Contains(p.controller.Log(), "lost the lease") {
 		s.r.t.Errorf("%s woke up after its term and ended with exit code %d, and not because it had lost the lease", p.name, code)
 	}
-	p.replaced = true
-	s.r.launch()
 }
 
 // P12: from some event on the standby is blind for a resource, and then has to take over.

@@ -75,10 +75,11 @@ type process struct {
 	name       string
 	proxy      *faultproxy.Proxy
 	controller *environment.Controller
-	// dying is set when a fault kills it, and gone closed when that is done.
-	dying atomic.Bool
-	gone  chan struct{}
-	// replaced tells that another was launched for it when it had ended.
+	// dying is set when a fault kills it, and gone closed when that is done. asleep is set
+	// while it is frozen.
+	dying, asleep atomic.Bool
+	gone          chan struct{}
+	// replaced tells that another was launched for it.
 	replaced bool
 }
 
@@ -167,19 +168,23 @@ func (r *run) sender(x *faultproxy.Exchange) *process {
 // current is the process that was launched last.
 func (r *run) current() *process { return r.processes[len(r.processes)-1] }
 
-// revive launches a process for each that has ended, as a Deployment does: a fault has
-// killed it, or, where mayEnd says so, it has ended by itself.
+// revive launches a process for each that can do nothing any more, as a Deployment does: a
+// fault has killed it or sent it to sleep, or, where mayEnd says so, it has ended by itself.
 func (r *run) revive() {
 	r.t.Helper()
 	for _, p := range r.processes {
-		if p.replaced || !p.controller.Ended() {
+		if p.replaced || !p.controller.Ended() && !p.asleep.Load() {
 			continue
 		}
 		p.replaced = true
-		if p.dying.Load() {
+		switch {
+		case p.asleep.Load():
+		case p.dying.Load():
 			<-p.gone
-		} else if code := p.controller.WaitForEnd(); code != 1 || !r.mayEnd {
-			r.fatal("%s has ended by itself with exit code %d", p.name, code)
+		default:
+			if code := p.controller.WaitForEnd(); code != 1 || !r.mayEnd {
+				r.fatal("%s has ended by itself with exit code %d", p.name, code)
+			}
 		}
 		r.launch()
 	}
