@@ -180,20 +180,28 @@ func checkLock(ctx context.Context, o leaderElectionOptions, lock resourcelock.I
 func release(ctx context.Context, o leaderElectionOptions, lock resourcelock.Interface) error {
 	ctx, cancel := context.WithTimeout(ctx, o.renewDeadline)
 	defer cancel()
-	record, _, err := lock.Get(ctx)
-	if err != nil {
-		return fmt.Errorf("release the lease %s: %w", lock.Describe(), err)
-	}
-	if record.HolderIdentity != lock.Identity() {
+	for {
+		record, _, err := lock.Get(ctx)
+		if err != nil {
+			return fmt.Errorf("release the lease %s: %w", lock.Describe(), err)
+		}
+		if record.HolderIdentity != lock.Identity() {
+			return nil
+		}
+		record.HolderIdentity = ""
+		record.LeaseDurationSeconds = 1 // 0 is not valid
+		err = lock.Update(ctx, *record)
+		switch {
+		case apierrors.IsConflict(err):
+			// A renewal of this process's own, which was on its way when the election
+			// was stopped, came between the two.
+			continue
+		case err != nil:
+			return fmt.Errorf("release the lease %s: %w", lock.Describe(), err)
+		}
+		klog.FromContext(ctx).Info("Released the lease", "lease", lock.Describe())
 		return nil
 	}
-	record.HolderIdentity = ""
-	record.LeaseDurationSeconds = 1 // 0 is not valid
-	if err := lock.Update(ctx, *record); err != nil {
-		return fmt.Errorf("release the lease %s: %w", lock.Describe(), err)
-	}
-	klog.FromContext(ctx).Info("Released the lease", "lease", lock.Describe())
-	return nil
 }
 
 // ownNamespace is the namespace of the Pod that this process runs in, or default.

@@ -11,7 +11,7 @@
 //	guards.go      all of them together: New, Feed, Handle, Chain, Run
 //
 //	gate.go        no work before the caches are complete; and why they aren't (diagnosis.go, reason.go)
-//	feed.go        lists that are quorum reads, watches that end (tap.go), a signal of progress (progress.go)
+//	feed.go        lists that are quorum reads, watches that end and go on (tap.go, pause.go), a signal of progress (progress.go)
 //	watermark.go   no old event over new state
 //	transport.go   every write of a key is noted, from the requests themselves (wire.go)
 //	ledger.go      what a key has written and must see (verdict.go), in stores that may go back (store.go),

@@ -2,7 +2,7 @@ package freshness
 
 // Feed: where an informer gets its objects from, and the sign that it got them.
 //
-// Closes three gaps of an informer on its own:
+// Closes four gaps of an informer on its own:
 //
 //   - Stale first lists. When the streamed list fails, client-go falls back to a list
 //     with resourceVersion "0", which any API server may answer from its watch cache
@@ -13,6 +13,9 @@ package freshness
 //     on an API server that lags is accepted and stays silent. Here it is bounded on
 //     the client's side too, the time of the last sign of life is known, and it can be
 //     told from outside to watch again, to list again, or to fetch a bookmark.
+//   - Slow recovery. After failures in a row client-go waits up to a minute before it
+//     asks again, also if the API server is well by then. Here it is 5 s at most; see
+//     tap.go.
 //   - No progress signal. Events tell of objects, but nothing tells that the store's
 //     version has moved: client-go has no hook for bookmarks. It has a metric, though,
 //     which it sets under the store's lock on every change of version, bookmarks
@@ -39,7 +42,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 )
 
 const (
@@ -57,6 +59,9 @@ const (
 	nudgeTimeout = 3 * time.Second
 	// relistPause is how long after a forced list no other is forced.
 	relistPause = 5 * time.Second
+	// attemptTimeout is how long a list that isn't streamed may take: somewhat longer
+	// than an API server allows itself.
+	attemptTimeout = 65 * time.Second
 )
 
 // FeedConfig configures a Feed. Resource, Object and ListerWatcher are required.
@@ -97,6 +102,8 @@ type Feed struct {
 	// followers are told when the store's version changes. The slice is replaced,
 	// never changed.
 	followers atomic.Pointer[[]chan struct{}]
+	// woken receives when a list that failed is to be tried again at once.
+	woken chan struct{}
 	// moved is when the store's version last changed, in nanoseconds since 1970.
 	moved atomic.Int64
 
@@ -124,7 +131,7 @@ func NewFeed(config FeedConfig) (*Feed, error) {
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
 	}
-	f := &Feed{config: config, source: cache.ToListerWatcherWithContext(config.ListerWatcher)}
+	f := &Feed{config: config, source: cache.ToListerWatcherWithContext(config.ListerWatcher), woken: make(chan struct{}, 1)}
 	f.followers.Store(&[]chan struct{}{})
 	name, err := cache.NewInformerName(fmt.Sprintf("freshness-%d", feedNumber.Add(1)))
 	if err != nil {
@@ -213,8 +220,8 @@ func (f *Feed) LastHeard() time.Time {
 	return f.lastHeard
 }
 
-// Bounce ends the current watch. The informer starts another from where it was; in
-// the first second of a watch it lists instead. It does nothing without a watch.
+// Bounce ends the current watch and starts another from where it was. Where a list or a
+// watch has failed and the next try isn't due, it is made at once.
 func (f *Feed) Bounce() { f.tell(watchAgain, false) }
 
 // Nudge is a Bounce after which the API server sends a bookmark within about 2 s, so
@@ -223,8 +230,9 @@ func (f *Feed) Bounce() { f.tell(watchAgain, false) }
 func (f *Feed) Nudge() { f.tell(watchAgain, true) }
 
 // ForceRelist makes the informer list everything anew, by a quorum read, after
-// client-go's backoff of about a second. It does nothing within 5 s of the last time:
-// the list that was asked for then may be on its way.
+// client-go's backoff of about a second, and of twice that for each further one within two
+// minutes. It does nothing within 5 s of the last time: the list that was asked for then
+// may be on its way.
 func (f *Feed) ForceRelist() {
 	now := f.config.Clock.Now()
 	f.mu.Lock()
@@ -243,11 +251,15 @@ func (f *Feed) tell(what command, nudge bool) {
 	defer f.mu.Unlock()
 	f.nudged = f.nudged || nudge
 	if f.current == nil {
+		select {
+		case f.woken <- struct{}{}:
+		default:
+		}
 		return
 	}
 	select {
 	case f.current.commands <- what:
-	default: // it is ending already
+	default: // it has been told something
 	}
 }
 
@@ -289,14 +301,33 @@ func (f *feedListerWatcher) List(options metav1.ListOptions) (runtime.Object, er
 	return f.ListWithContext(context.Background(), options)
 }
 
-// ListWithContext lists by a quorum read, and all at once: pages would come from etcd.
+// ListWithContext lists by a quorum read, and all at once: pages would come from etcd. It
+// tries until it has a list, or ctx ends: the reflector would wait longer and longer.
 func (f *feedListerWatcher) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	if options.Continue == "" {
-		if options.ResourceVersion == "0" {
-			f.config.Metrics.fired(GuardFeed, "stale_list_prevented")
-		}
-		options.ResourceVersion, options.ResourceVersionMatch, options.Limit = "", "", 0
+	if options.ResourceVersion == "0" {
+		f.config.Metrics.fired(GuardFeed, "stale_list_prevented")
 	}
+	options.ResourceVersion, options.ResourceVersionMatch, options.Limit = "", "", 0
+	var pause pause
+	for {
+		list, err := f.list(ctx, options)
+		if err == nil || ctx.Err() != nil {
+			return list, err
+		}
+		due := f.backOff(ctx, "list", &pause, err)
+		select {
+		case <-due.C:
+		case <-f.woken:
+		case <-ctx.Done():
+		}
+		due.Stop()
+	}
+}
+
+// list makes one attempt.
+func (f *Feed) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
 	list, err := f.source.ListWithContext(ctx, options)
 	if err == nil {
 		f.heard()
@@ -309,34 +340,16 @@ func (f *feedListerWatcher) Watch(options metav1.ListOptions) (watch.Interface, 
 	return f.WatchWithContext(context.Background(), options)
 }
 
-// WatchWithContext starts a watch that ends in time even if the API server forgets it.
+// WatchWithContext returns a watch that goes on until only a new list can help; see tap.
 func (f *feedListerWatcher) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	timeout := f.timeout()
-	if ptr.Deref(options.SendInitialEvents, false) {
-		// A streamed list. Without a version it is a quorum read; with the last
-		// known one it would be "not older than".
-		options.ResourceVersion = ""
-		timeout = max(f.config.WatchTimeout, listTimeout)
-	}
-	options.TimeoutSeconds = ptr.To(int64(timeout.Seconds()))
-	ctx, cancel := context.WithTimeout(ctx, timeout+watchGrace)
-	inner, err := f.source.WatchWithContext(ctx, options)
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	t := &tap{
-		feed:     f.Feed,
-		inner:    inner,
-		ctx:      ctx,
-		cancel:   cancel,
-		events:   make(chan watch.Event),
-		commands: make(chan command, 1),
-		stopped:  make(chan struct{}),
-	}
+	t := newTap(ctx, f.Feed, options)
 	f.mu.Lock()
 	f.current = t
 	f.mu.Unlock()
+	if err := t.start(); err != nil {
+		t.end()
+		return nil, err
+	}
 	go t.run()
 	return t, nil
 }

@@ -3,6 +3,7 @@ package freshness
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strconv"
 	"sync"
 	"testing"
@@ -295,4 +296,39 @@ func (l *live) Objects(context.Context, *Feed) (map[types.UID]string, error) {
 		versions[object.UID] = object.ResourceVersion
 	}
 	return versions, l.fail
+}
+
+// cutStream is a source whose first streamed list ends in the midst. An object that was in
+// it is gone when the second comes.
+type cutStream struct {
+	*source
+	again bool
+}
+
+// WatchWithContext implements cache.WatcherWithContext.
+func (c *cutStream) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	if c.again {
+		return c.source.WatchWithContext(ctx, options)
+	}
+	c.again = true
+	_ = c.record(`WATCH rv="" initial=true`)
+	w := &sourceWatch{source: c.source, events: make(chan watch.Event, 2)}
+	c.mu.Lock()
+	w.events <- watch.Event{Type: watch.Added, Object: c.objects["gone"].DeepCopy()}
+	c.mu.Unlock()
+	c.remove("gone")
+	w.events <- watch.Event{Type: watch.Error, Object: &metav1.Status{Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests}}
+	return w, nil
+}
+
+// endless is a source whose bookmarks don't arrive.
+type endless struct{ *source }
+
+// WatchWithContext implements cache.WatcherWithContext.
+func (e *endless) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	w, err := e.source.WatchWithContext(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	return watch.Filter(w, func(event watch.Event) (watch.Event, bool) { return event, event.Type != watch.Bookmark }), nil
 }
