@@ -34,6 +34,8 @@ type run struct {
 	ns  *environment.Namespace
 	// mode is the kind of trouble, for the tally.
 	mode string
+	// excused are rules that the run isn't judged by.
+	excused []string
 	// mayEnd tells that a controller may end by itself, with an error, and is started
 	// again.
 	mayEnd bool
