@@ -104,13 +104,11 @@ func (r *roundTripper[K]) RoundTrip(request *http.Request) (*http.Response, erro
 		return r.next.RoundTrip(request)
 	}
 	t := r.transport
-	if t.Permit != nil {
-		if err := t.Permit(); err != nil {
-			t.Metrics.fired(GuardTransport, "write_without_permit_stopped")
-			closeBody(request)
-			return nil, fmt.Errorf("%s %s not sent: %w", request.Method, request.URL.Path, err)
-		}
+	if err := t.permit(request); err != nil {
+		closeBody(request)
+		return nil, err
 	}
+	request = t.permitted(request)
 	key, keyed := KeyFrom[K](request.Context())
 	intent, ok := parseTarget(request, r.base)
 	if !ok || t.Ledger.store(intent.Resource) == nil {
@@ -132,6 +130,52 @@ func (r *roundTripper[K]) RoundTrip(request *http.Request) (*http.Response, erro
 		return nil, err
 	}
 	return r.send(request, entry)
+}
+
+// permit asks for the permit to send a request.
+func (t *Transport[K]) permit(request *http.Request) error {
+	if t.Permit == nil {
+		return nil
+	}
+	if err := t.Permit(); err != nil {
+		t.Metrics.fired(GuardTransport, "write_without_permit_stopped")
+		return fmt.Errorf("%s %s not sent: %w", request.Method, request.URL.Path, err)
+	}
+	return nil
+}
+
+// permitted returns a request that asks for the permit once more when its body is sent. A
+// process that is frozen, or gets no processor, between the first question and the sending
+// would else send when its term is over. Nothing can close that window, but what is left of
+// it is a few instructions, and no queue.
+func (t *Transport[K]) permitted(request *http.Request) *http.Request {
+	if t.Permit == nil || request.Body == nil || request.Body == http.NoBody {
+		return request
+	}
+	again := request.WithContext(request.Context()) // not to change the caller's
+	ask := func() error { return t.permit(request) }
+	again.Body = &permittedBody{request.Body, ask}
+	if request.GetBody != nil {
+		again.GetBody = func() (io.ReadCloser, error) {
+			body, err := request.GetBody()
+			return &permittedBody{body, ask}, err
+		}
+	}
+	return again
+}
+
+// permittedBody is a body that is sent only with a permit.
+type permittedBody struct {
+	io.ReadCloser
+	permit func() error
+}
+
+// Read implements io.Reader.
+func (b *permittedBody) Read(p []byte) (int, error) {
+	if err := b.permit(); err != nil {
+		return 0, err
+	}
+	return b.ReadCloser.Read(p)
 }
 
 // describe adds to an intent what the request's body says of it.

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -443,6 +445,50 @@ func TestWithoutAPermitNothingIsWritten(t *testing.T) {
 		t.Errorf("the server saw %d requests, want 1, the read", w.requests)
 	}
 	w.want(t, "key", Fresh)
+}
+
+// A process that is frozen while a request waits for its turn may wake when its term is
+// over.
+func TestAPermitThatEndsBeforeTheRequestIsOnItsWayStopsIt(t *testing.T) {
+	deposed := errors.New("the term of this leader has ended")
+	for name, withKey := range map[string]bool{"with a key": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWireTest(t, runtime.ContentTypeJSON)
+			var whole atomic.Int64
+			w.answers(func(rw http.ResponseWriter, r *http.Request) {
+				if _, err := io.ReadAll(r.Body); err != nil {
+					return
+				}
+				whole.Add(1)
+				with(201, pod("a", "105"))(rw, r)
+			})
+			ctx := t.Context()
+			if withKey {
+				ctx = w.ctx
+			}
+			stopped := 0
+			for last := int64(1); ; last++ { // how often the permit is given
+				var asked atomic.Int64
+				w.transport.Permit = func() error {
+					if asked.Add(1) > last {
+						return deposed
+					}
+					return nil
+				}
+				// Each has a name of its own: of what was cut off it isn't known what became.
+				_, err := w.client.CoreV1().Pods("ns").Create(ctx, pod(fmt.Sprint("a", last), ""), metav1.CreateOptions{})
+				if err == nil {
+					break
+				}
+				if stopped++; !errors.Is(err, deposed) || whole.Load() > 0 {
+					t.Fatalf("with %d permits: got %v, want the permit's error, and the server has read %d requests, want none", last, err, whole.Load())
+				}
+			}
+			if stopped == 0 {
+				t.Error("the permit was asked for once only, long before the request is on its way")
+			}
+		})
+	}
 }
 
 func TestShownByReachesTheLedger(t *testing.T) {
