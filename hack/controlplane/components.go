@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"path/filepath"
 )
 
@@ -58,11 +59,9 @@ func (cp *ControlPlane) apiServer(i int) (*APIServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	etcdURL := cp.EtcdURL
-	if cp.options.EtcdFor != nil {
-		if etcdURL, err = cp.options.EtcdFor(i, etcdURL); err != nil {
-			return nil, fmt.Errorf("asking where %s finds etcd: %w", name, err)
-		}
+	etcdURL, link, err := cp.wayToEtcd(i)
+	if err != nil {
+		return nil, fmt.Errorf("asking where %s finds etcd: %w", name, err)
 	}
 	args := []string{
 		"--etcd-servers=" + etcdURL,
@@ -90,7 +89,7 @@ func (cp *ControlPlane) apiServer(i int) (*APIServer, error) {
 		// they would fight over it. The second feature depends on the first.
 		args = append(args, "--feature-gates=APIServerIdentity=false,UnknownVersionInteroperabilityProxy=false")
 	}
-	s := &APIServer{URL: "https://" + local(port), layout: cp.layout, accounts: cp.accounts}
+	s := &APIServer{URL: "https://" + local(port), EtcdLink: link, layout: cp.layout, accounts: cp.accounts}
 	if !cp.options.NoAudit {
 		s.AuditLog = cp.layout.auditLog(name)
 		args = append(args,
@@ -101,6 +100,31 @@ func (cp *ControlPlane) apiServer(i int) (*APIServer, error) {
 	args = append(args, cp.options.APIServerFlags...)
 	s.Process = cp.component(name, apiServerBinary, local(port), cp.probeURL(s.URL+"/readyz"), args...)
 	return s, nil
+}
+
+// wayToEtcd is where API server number i finds etcd, and the link that leads there, if
+// there is one.
+func (cp *ControlPlane) wayToEtcd(i int) (etcdURL string, link *EtcdLink, err error) {
+	etcdURL = cp.EtcdURL
+	if cp.options.EtcdFor != nil {
+		etcdURL, err = cp.options.EtcdFor(i, etcdURL)
+	}
+	if err != nil || !cp.options.EtcdLinks {
+		return etcdURL, nil, err
+	}
+	target, err := url.Parse(etcdURL)
+	if err != nil {
+		return "", nil, err
+	}
+	port, err := cp.port()
+	if err != nil {
+		return "", nil, err
+	}
+	if link, err = newEtcdLink(local(port), target.Host); err != nil {
+		return "", nil, err
+	}
+	cp.links = append(cp.links, link)
+	return "http://" + local(port), link, nil
 }
 
 // unhurried lifts the limits that clients set themselves: at its default of 20 requests

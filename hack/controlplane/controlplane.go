@@ -46,6 +46,7 @@ type ControlPlane struct {
 	accounts []account // Admin first
 	client   *http.Client
 	attached bool
+	links    []*EtcdLink
 	owner    *os.File // locked while this program lives and hasn't called Stop
 
 	mu    sync.Mutex // guards the state file, and:
@@ -58,6 +59,8 @@ type APIServer struct {
 	*Process
 	// URL is where it serves, with TLS.
 	URL string
+	// EtcdLink is its way to etcd. Nil: not asked for, or another program's.
+	EtcdLink *EtcdLink
 	// AuditLog is the file of its audit log, one JSON object a line. Empty: off.
 	AuditLog string
 	audit    auditReader
@@ -307,6 +310,9 @@ func (cp *ControlPlane) Stop() error {
 	var errs []error
 	for _, p := range slices.Backward(cp.Processes()) {
 		errs = append(errs, p.Kill()) // nothing is kept, so nothing needs an orderly end
+	}
+	for _, link := range cp.links {
+		link.close()
 	}
 	cp.mu.Lock()
 	defer cp.mu.Unlock()

@@ -176,6 +176,7 @@ func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
 	}{
 		"a negative number of servers": {Options{APIServers: -1}, "APIServers is -1"},
 		"a negative number of nodes":   {Options{Nodes: -1}, "Nodes is -1"},
+		"links that would end":         {Options{EtcdLinks: true, Detached: true}, "leave out one of them"},
 		"a user without a name":        {Options{Users: []User{{}}}, "set User.Name"},
 		"a user who exists":            {Options{Users: []User{{Name: Admin}}}, "is predefined"},
 		"a comma in a name":            {Options{Users: []User{{Name: "a,b"}}}, "holds a comma"},

@@ -9,6 +9,7 @@
 //	build.go          makes the six binaries, once
 //	controlplane.go   Start and Stop: the story from top to bottom
 //	components.go     the command line of each component
+//	etcdlink.go       the way from an API server to etcd, which can be cut
 //	process.go        one component: Kill, Freeze, Thaw, Stop, Restart, its log
 //	audit.go          what was written to the API servers, and by whom
 //	state.go          Attach and Down: a control plane that another program started

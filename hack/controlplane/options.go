@@ -40,6 +40,9 @@ type Options struct {
 	// proxy between the two. It is called once for each server, after etcd is ready,
 	// with etcd's own URL. Nil: every API server talks to etcd itself.
 	EtcdFor func(i int, etcdURL string) (string, error)
+	// EtcdLinks puts a link between each API server and etcd, for a test to cut:
+	// APIServer.EtcdLink. It lives in this process, so it can't be had with Detached.
+	EtcdLinks bool
 	// NoAudit switches the audit logs off; then Writes has nothing to tell.
 	NoAudit bool
 
@@ -115,6 +118,9 @@ func (o Options) withDefaults() Options {
 func (o Options) validate() error {
 	if o.APIServers < 0 || o.Nodes < 0 {
 		return fmt.Errorf("control plane options: APIServers is %d and Nodes is %d: neither may be negative", o.APIServers, o.Nodes)
+	}
+	if o.EtcdLinks && o.Detached {
+		return errors.New("control plane options: EtcdLinks and Detached: the links end with this process, and the API servers couldn't go on: leave out one of them")
 	}
 	seen := map[string]bool{}
 	for _, u := range slices.Concat(predefinedUsers(), o.Users) {

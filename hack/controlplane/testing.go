@@ -68,6 +68,8 @@ func (cp *ControlPlane) offers(o Options) error {
 	switch {
 	case len(cp.APIServers) < o.APIServers:
 		return fmt.Errorf("has %d API servers, not %d", len(cp.APIServers), o.APIServers)
+	case o.EtcdLinks:
+		return fmt.Errorf("has no links to etcd that this program could cut")
 	case o.ControllerManager && cp.ControllerManager == nil:
 		return fmt.Errorf("has no controller manager")
 	case o.Scheduler && cp.Scheduler == nil:

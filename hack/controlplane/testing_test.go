@@ -75,6 +75,7 @@ func TestSharedAttachesToTheControlPlaneThatTheVariableNames(t *testing.T) {
 		want    string
 	}{
 		"too few API servers":   {Options{APIServers: 3}, "has 2 API servers, not 3"},
+		"no links to etcd":      {Options{EtcdLinks: true}, "has no links to etcd"},
 		"no controller manager": {Options{ControllerManager: true}, "has no controller manager"},
 		"no scheduler":          {Options{Scheduler: true}, "has no scheduler"},
 		"no nodes":              {Options{Nodes: 1}, "has 0 nodes, not 1"},

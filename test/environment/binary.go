@@ -1,7 +1,7 @@
 package environment
 
 // The controller's program, built once in a process: with the race detector if the
-// tests have it, so that `go test -race` watches both.
+// tests have it, so that `go test -race` watches both. And programs of other sources.
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"testing"
 
 	"warmpool.dev/controller/hack/controlplane"
 )
@@ -31,26 +32,46 @@ func controllerBinary() (string, error) {
 }
 
 func buildController() (string, error) {
-	repository, err := controlplane.RepositoryRoot()
-	if err != nil {
-		return "", err
-	}
 	folder, err := os.MkdirTemp("", "warmpool-controller-")
 	if err != nil {
 		return "", fmt.Errorf("build the controller: %w", err)
 	}
 	path := filepath.Join(folder, "warmpool-controller")
-	args := []string{"build", "-o", path}
+	if err := buildAt(path); err != nil {
+		_ = os.RemoveAll(folder) // the build's error is the one to report
+		return "", err
+	}
+	return path, nil
+}
+
+// BuildController builds the controller's program from sources some of which are replaced
+// as overlay says, a file for go build's flag of that name, and returns the program's path.
+// It is removed when the test ends. LaunchBinary runs it.
+func BuildController(t testing.TB, overlay string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "warmpool-controller")
+	if err := buildAt(path, "-overlay="+overlay); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// buildAt builds the program.
+func buildAt(path string, flags ...string) error {
+	repository, err := controlplane.RepositoryRoot()
+	if err != nil {
+		return err
+	}
+	args := append([]string{"build", "-o", path}, flags...)
 	if raceEnabled {
 		args = append(args, "-race")
 	}
 	cmd := exec.Command("go", append(args, ".")...)
 	cmd.Dir = repository
 	if output, err := cmd.CombinedOutput(); err != nil {
-		_ = os.RemoveAll(folder) // the build's error is the one to report
-		return "", fmt.Errorf("build the controller: %w\n%s", err, output)
+		return fmt.Errorf("build the controller: %w\n%s", err, output)
 	}
-	return path, nil
+	return nil
 }
 
 // removeBinary removes the program when the tests are over.

@@ -31,6 +31,8 @@ type Controller struct {
 	done chan struct{} // closed when it has ended
 	// asked tells that it was told to end, one way or the other.
 	asked bool
+	// excused tells that the test isn't failed by how it ends or by what it prints.
+	excused bool
 }
 
 // StartController starts the controller for the test's namespace alone, without
@@ -58,6 +60,21 @@ func (e *Environment) LaunchController(t testing.TB, flags ...string) *Controlle
 	if err != nil {
 		t.Fatal(err)
 	}
+	return e.launch(t, path, flags...)
+}
+
+// LaunchBinary is LaunchController for a program of BuildController. It may be a bad one:
+// the test isn't failed by how it ends or by what it prints, and it is killed when the
+// test ends.
+func (e *Environment) LaunchBinary(t testing.TB, path string, flags ...string) *Controller {
+	t.Helper()
+	c := e.launch(t, path, flags...)
+	c.excused = true
+	return c
+}
+
+func (e *Environment) launch(t testing.TB, path string, flags ...string) *Controller {
+	t.Helper()
 	kubeconfig, err := e.ControlPlane.Kubeconfig(controlplane.Controller)
 	if err != nil {
 		t.Fatal(err)
@@ -94,10 +111,16 @@ func (c *Controller) start() error {
 
 // cleanUp ends what still runs and shows the log if the test failed.
 func (c *Controller) cleanUp() {
-	if !c.asked {
+	switch {
+	case c.excused:
+		_ = c.cmd.Process.Kill() // it may have ended by itself
+		<-c.done
+	case !c.asked:
 		c.Stop()
 	}
-	c.checkLog()
+	if !c.excused {
+		c.checkLog()
+	}
 	if c.t.Failed() {
 		c.t.Logf("the end of the log of the controller (pid %d, %s):\n%s", c.cmd.Process.Pid, c.cmd.ProcessState, c.log.tail(60))
 	}
@@ -186,6 +209,7 @@ func (c *Controller) Stop() {
 	c.t.Helper()
 	c.asked = true
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		<-c.done // it has ended, and how is known then
 		c.t.Errorf("stop the controller: %v (%s)", err, c.cmd.ProcessState)
 		return
 	}
@@ -198,10 +222,11 @@ func (c *Controller) Stop() {
 func (c *Controller) Kill() {
 	c.t.Helper()
 	c.asked = true
-	if err := c.cmd.Process.Kill(); err != nil {
+	err := c.cmd.Process.Kill()
+	<-c.done
+	if err != nil {
 		c.t.Errorf("kill the controller: %v (%s)", err, c.cmd.ProcessState)
 	}
-	<-c.done
 }
 
 // WaitForEnd waits until the process has ended and returns its exit code. After
@@ -216,6 +241,7 @@ func (c *Controller) WaitForEnd() (code int) {
 	case <-timer.C:
 		// SIGQUIT has the Go runtime print where each goroutine stands.
 		_ = c.cmd.Process.Signal(syscall.SIGQUIT)
+		c.Thaw() // or it would not heed it
 		<-c.done
 		c.t.Errorf("the controller didn't end within %s", stopTimeout)
 	}

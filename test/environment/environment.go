@@ -49,13 +49,10 @@ func RunTests(m interface{ Run() int }, use func(*Environment)) int {
 		defer cancel()
 		env, err := New(cp)
 		if err == nil {
-			err = env.Install(ctx)
-		}
-		if err == nil {
 			_, err = controllerBinary() // here, so that no test's time is spent on it
 		}
 		if err == nil {
-			err = env.startNode(ctx)
+			err = env.equip(ctx)
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -86,6 +83,33 @@ func ForTest(t *testing.T, options controlplane.Options) *Environment {
 		t.Fatal(err)
 	}
 	return env
+}
+
+// ForTestInstalled starts a control plane for one test, and those within it, that breaks
+// it. The warm pool is installed there, and there is a node for a kubelet to play.
+func ForTestInstalled(t *testing.T, options controlplane.Options) *Environment {
+	t.Helper()
+	options.ControllerManager = true // or namespaces had no service accounts
+	env := ForTest(t, options)
+	if err := env.equip(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return env
+}
+
+// equip installs the warm pool and starts a node, which lives until ctx ends.
+func (e *Environment) equip(ctx context.Context) error {
+	if err := e.Install(ctx); err != nil {
+		return err
+	}
+	// The garbage collector asks every half minute only which kinds there are, and would
+	// leave what a deleted pool owns alone until then.
+	if manager := e.ControlPlane.ControllerManager; manager != nil {
+		if err := manager.Restart(ctx); err != nil && !errors.Is(err, controlplane.ErrShared) {
+			return fmt.Errorf("restart the controller manager: %w", err)
+		}
+	}
+	return e.startNode(ctx)
 }
 
 // New returns the clients of cp's administrator. Nothing is installed.

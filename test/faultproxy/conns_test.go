@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"warmpool.dev/controller/hack/controlplane"
 	"warmpool.dev/controller/test/faultproxy"
@@ -97,6 +99,38 @@ func TestProxyTurnsToAnotherAPIServer(t *testing.T) {
 	c.wait("add a=1")
 	if err := cp.APIServers[0].Thaw(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestReadsReachOneAPIServerAndWritesAnother(t *testing.T) {
+	t.Parallel()
+	cp := controlplane.ForTest(t, controlplane.Options{APIServers: 2})
+	r := newRigAt(t, modes[0], cp)
+	c := r.informer()
+	split := r.proxy.Add(faultproxy.Rule{Match: faultproxy.Match{Verb: faultproxy.Writes}, Do: faultproxy.Elsewhere(configOf(t, cp.APIServers[1]))})
+	if err := cp.APIServers[0].Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.createThrough(within(t, deadline), "a"); err != nil || split.Fired() != 1 {
+		t.Errorf("a write, while the server that the proxy has for the rest is frozen: %v (sent elsewhere: %d)", err, split.Fired())
+	}
+	always(t, 200*time.Millisecond, "the event came from the server that is frozen", func() bool { return len(c.events()) == 0 })
+	if err := cp.APIServers[0].Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	c.wait("add a=1")
+	split.Remove()
+	if _, err := r.createThrough(within(t, deadline), "b"); err != nil || split.Fired() != 1 {
+		t.Errorf("a write after the rule: %v (sent elsewhere: %d)", err, split.Fired())
+	}
+}
+
+func TestElsewhereCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, modes[0])
+	r.proxy.Add(faultproxy.Rule{Match: creations, Do: faultproxy.Elsewhere(&rest.Config{Host: "https://[no address"})})
+	if _, err := r.createThrough(within(t, deadline), "a"); !apierrors.IsInternalError(err) {
+		t.Errorf("a write to an API server that has no address: %v, want an internal error", err)
 	}
 }
 

@@ -24,6 +24,7 @@ func parseRequest(r *http.Request, body []byte) Request {
 		UserAgent:   r.UserAgent(),
 		Path:        r.URL.Path,
 		Query:       r.URL.Query(),
+		Accept:      r.Header.Get("Accept"),
 		ContentType: r.Header.Get("Content-Type"),
 		Body:        body,
 	}

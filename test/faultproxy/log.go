@@ -37,6 +37,8 @@ type Request struct {
 	Path  string
 	Query url.Values
 
+	// Accept is what the client wants to be answered with: metadata alone, for one.
+	Accept string
 	// ContentType and Body are as the client sent them; a typed client of core
 	// resources sends protobuf.
 	ContentType string

@@ -55,6 +55,7 @@ type Proxy struct {
 	closed   bool
 	changed  chan struct{} // closed and made anew at each change of what follows
 	upstream *upstream
+	others   map[*rest.Config]*upstream // of Elsewhere
 	faults   []*Fault
 	streams  map[*stream]struct{}
 	log      []*Exchange
@@ -76,6 +77,7 @@ func Start(options Options) (*Proxy, error) {
 		clock:   options.Clock,
 		changed: make(chan struct{}),
 		streams: map[*stream]struct{}{},
+		others:  map[*rest.Config]*upstream{},
 	}
 	if p.clock == nil {
 		p.clock = clock.RealClock{}
@@ -123,6 +125,9 @@ func (p *Proxy) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.upstream.client.CloseIdleConnections()
+	for _, other := range p.others {
+		other.client.CloseIdleConnections()
+	}
 }
 
 // enter counts a goroutine that Close waits for. It returns false, and doesn't count
@@ -153,6 +158,20 @@ func (p *Proxy) Retarget(config *rest.Config) error {
 	}
 	p.upstream = target
 	return nil
+}
+
+// elsewhere is the API server of config, for Elsewhere.
+func (p *Proxy) elsewhere(config *rest.Config) (*upstream, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.others[config] == nil {
+		target, err := newUpstream(config)
+		if err != nil {
+			return nil, fmt.Errorf("use the API server at %s: %w", config.Host, err)
+		}
+		p.others[config] = target
+	}
+	return p.others[config], nil
 }
 
 func newUpstream(config *rest.Config) (*upstream, error) {
@@ -204,6 +223,7 @@ type Exchange struct {
 	header   http.Header
 	conn     *conn
 	http1    bool
+	target   *upstream       // nil: the proxy's
 	ctx      context.Context // ends with the client or the proxy
 }
 
@@ -266,7 +286,10 @@ func (p *Proxy) forward(x *Exchange) *Answer {
 		ctx = p.writes
 	}
 	p.mu.Lock()
-	target := p.upstream
+	target := x.target
+	if target == nil {
+		target = p.upstream
+	}
 	x.Forwarded = p.clock.Now()
 	p.changedLocked()
 	p.mu.Unlock()

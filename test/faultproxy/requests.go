@@ -2,7 +2,12 @@ package faultproxy
 
 // Actions on requests.
 
-import "time"
+import (
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+)
 
 // Do makes an action of a function. forward asks the next rule, and the last one the
 // API server; call it once, or not at all. A nil answer cuts the client off. An answer
@@ -16,6 +21,19 @@ func Do(name string, f func(x *Exchange, forward func() *Answer) *Answer) Action
 func Refuse(reply Reply) Action {
 	return Action{name: "Refuse(" + reply.String() + ")", request: func(_ *Fault, x *Exchange, _ func() *Answer) *Answer {
 		return reply.answer(&x.Request)
+	}}
+}
+
+// Elsewhere sends the request to another API server than the proxy's: a load balancer
+// that spreads what one client sends, its reads to one and its writes to another, say.
+func Elsewhere(config *rest.Config) Action {
+	return Action{name: "Elsewhere(" + config.Host + ")", request: func(f *Fault, x *Exchange, forward func() *Answer) *Answer {
+		target, err := f.p.elsewhere(config)
+		if err != nil {
+			return statusAnswer(apierrors.NewInternalError(err).Status())
+		}
+		x.target = target
+		return forward()
 	}}
 }
 

@@ -5,6 +5,7 @@ package history
 import (
 	"net/http"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
 	"warmpool.dev/controller/test/faultproxy"
@@ -88,8 +89,16 @@ func mayHaveDeleted(r *faultproxy.Request, s step) bool {
 	return whole || r.AnswerRV == "" || r.Code == http.StatusCreated || r.AnswerRV == s.Object.GetResourceVersion()
 }
 
-// isLoser tells whether a claim's status names another Pod than this.
+// isLoser tells whether a Pod was handed out in vain: its claim's status names another, or
+// the claim was finished without one. Nobody was told of it, since clients act on the status
+// alone.
 func (w *World) isLoser(pod types.UID, owner Owner) bool {
 	claim := w.Claims[owner.UID]
-	return claim != nil && claim.Status.Pod != nil && claim.Status.Pod.UID != pod
+	if claim == nil {
+		return false
+	}
+	if named := claim.Status.Pod; named != nil {
+		return named.UID != pod
+	}
+	return meta.IsStatusConditionTrue(claim.Status.Conditions, "Finished")
 }

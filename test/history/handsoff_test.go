@@ -61,6 +61,16 @@ func TestClaimedPodIsNotTouched(t *testing.T) {
 			},
 		},
 		{
+			name: "it came too late for a claim that was finished without one",
+			story: func(s *story) {
+				s.pod("a", "pool")
+				s.claim("claim", "pool")
+				s.set(PodClaims, "claim", []any{condition("Finished", "True", "TimedOut", 1)}, "status", "conditions")
+				s.handOut("a", "claim")
+				s.remove(Pods, "a")
+			},
+		},
+		{
 			name: "the pool takes it back",
 			story: func(s *story) {
 				bound(s)

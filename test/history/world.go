@@ -19,11 +19,14 @@ import (
 // safe for concurrent use.
 type World struct {
 	Revision int64
-	Time     time.Time
-	Pools    map[types.UID]*Pool
-	Claims   map[types.UID]*Claim
-	Pods     map[types.UID]*corev1.Pod
-	Leases   map[types.UID]*coordinationv1.Lease
+	// Changed is the last revision that was one of something else than a Lease, which
+	// is renewed all the time.
+	Changed int64
+	Time    time.Time
+	Pools   map[types.UID]*Pool
+	Claims  map[types.UID]*Claim
+	Pods    map[types.UID]*corev1.Pod
+	Leases  map[types.UID]*coordinationv1.Lease
 
 	versions map[types.UID]*Version
 	owned    map[types.UID]map[types.UID]*corev1.Pod // Pods by the UID of their Owner
@@ -46,6 +49,9 @@ func (w *World) apply(v *Version) (old *Version) {
 	uid := v.UID()
 	old = w.versions[uid]
 	w.Revision, w.Time = max(w.Revision, v.Revision), v.Time
+	if v.Resource != Leases {
+		w.Changed = max(w.Changed, v.Revision)
+	}
 	if old != nil && old.pod != nil {
 		delete(w.owned[OwnerOf(old.pod).UID], uid)
 	}
