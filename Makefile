@@ -44,10 +44,18 @@ test: control-plane ## Run all tests: unit tests, and those against the real API
 	cd hack/controlplane && go test $(RACE) $(TESTFLAGS) ./...
 	cd hack/demo && go test $(RACE) $(TESTFLAGS) ./...
 	cd test && go test $(RACE) $(TESTFLAGS) $$(go list ./... | grep -v /race$$)
+	@$(MAKE) --no-print-directory race
 
+# Where go test is given no package it shows what is printed at once.
 .PHONY: race
-race: control-plane ## Run the race suite: faults at every write and at every event (some minutes)
-	cd test && go test $(RACE) $(TESTFLAGS) ./race
+race: control-plane ## Run the race suite alone: faults at every write and at every event (some minutes)
+	cd test/race && go test $(RACE) $(TESTFLAGS) -timeout=45m
+
+# RACE_SEED=17 runs one seed again: cd test && RACE_SEED=17 go test ./race -run '^TestRandom$' -v
+DURATION ?= 30m
+.PHONY: race-soak
+race-soak: control-plane ## Run new random seeds of the race suite for DURATION=30m, or until one fails
+	cd test && RACE_SOAK=$(DURATION) go test $(RACE) -count=1 -timeout=0 -v -run='^TestRandom$$' ./race
 
 # In microseconds and alone on the machine, or the figures are another's.
 # BENCHFLAGS='-count=6' gives benchstat enough to compare.
@@ -55,6 +63,11 @@ race: control-plane ## Run the race suite: faults at every write and at every ev
 bench: control-plane ## Measure what the guards cost, and how soon a parked key is back, at a real API server
 	go test -run='^$$' -bench=. -benchmem $(BENCHFLAGS) ./pkg/freshness
 	cd test && go test -run='^$$' -bench=. -benchtime=30x -timeout=20m $(BENCHFLAGS) ./bench
+
+# LABFLAGS=-lab.times=1 tells each story once instead of three times.
+.PHONY: lab
+lab: control-plane ## Take each guard out in turn, and show what goes wrong: writes docs/lab.md (some minutes)
+	cd test/lab && go test -count=1 -timeout=20m -run='^TestLab$$' -parallel=4 -lab.write $(LABFLAGS)
 
 .PHONY: control-plane
 control-plane: ## Build etcd, the API server and the rest of the local control plane (minutes the first time)

@@ -65,14 +65,31 @@ func strict([]point) history.Terms { return history.Terms{} }
 // P1 in the plan: the process is killed when the request has left it and has not reached
 // the API server, and started again. Whatever was under way besides is done.
 func TestTheControllerDiesBeforeEveryWrite(t *testing.T) {
-	everyWrite(t, "crash before a write", strict, func(r *run, p point) *mishap {
-		return &mishap{rule: p.rule(faultproxy.InsteadOf(func(x *faultproxy.Exchange) { r.sender(x).kill() }))}
-	})
+	everyWrite(t, "crash before a write", strict, func(r *run, p point) *mishap { return diesBefore(r, p)[0] })
 }
 
 // P1: the process is killed when the write has happened and before it hears of it.
 func TestTheControllerDiesAfterEveryWrite(t *testing.T) {
-	everyWrite(t, "crash after a write", strict, func(r *run, p point) *mishap {
-		return &mishap{rule: p.rule(faultproxy.After(func(x *faultproxy.Exchange, _ *faultproxy.Answer) { r.sender(x).kill() }))}
+	everyWrite(t, "crash after a write", strict, func(r *run, p point) *mishap { return diesAfter(r, p)[0] })
+}
+
+func diesBefore(r *run, p point) trouble {
+	return dies(r, p, faultproxy.InsteadOf)
+}
+
+func diesAfter(r *run, p point) trouble {
+	return dies(r, p, func(kill func(*faultproxy.Exchange)) faultproxy.Action {
+		return faultproxy.After(func(x *faultproxy.Exchange, _ *faultproxy.Answer) { kill(x) })
 	})
+}
+
+// dies kills the sender of a write. If it is the last one of the story all may be settled
+// before the process is gone; that it is gone is waited for, or nobody would replace it.
+func dies(r *run, p point, at func(kill func(*faultproxy.Exchange)) faultproxy.Action) trouble {
+	gone := make(chan struct{})
+	kill := at(func(x *faultproxy.Exchange) {
+		defer close(gone)
+		r.sender(x).kill()
+	})
+	return trouble{{rule: p.rule(kill), steps: 1, first: func() { <-gone }}}
 }

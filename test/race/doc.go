@@ -22,7 +22,28 @@
 //	stale_test.go       the events of a resource are held back, from every one on
 //	failover_test.go    the leader dies, or sleeps, at a write; the standby is blind
 //	timetravel_test.go  the API server that the controller moves to is cut off from etcd
-//	random_test.go      all of it, at random, by a seed that can be run again
+//	oldworld_test.go    lists and watches tell of an older world
+//	random_test.go      all of it, at random, by a seed that can be run again;
+//	                    random_script, random_acts and random_faults draw what a seed stands for
+//
+// Besides there are scenarios: faults that were reported of other controllers, replayed
+// here. docs/scenarios.md is their table, table_test.go holds it against the tests, and
+// scenario.go has what they share.
+//
+//	duplicates_test.go  made twice
+//	older_test.go       old state over new
+//	synced_test.go      work before all is there
+//	handlers_test.go    handlers and the cache
+//	records_test.go     records of one's own writes
+//	refused_test.go     conflicts, loops, backoff
+//	replicas_test.go    leader election
+//	unanswered_test.go  lost answers
+//	watches_test.go     watches that die
+//	owners_test.go      owners and the garbage collector
+//	scope_test.go       namespaces and rights
+//	quiet_test.go       status storms
+//	handout_test.go     warm pools: hand-outs
+//	warmpods_test.go    warm pools: the Pods that wait
 //
 // RACE_SEED=17 runs one seed of the last again, RACE_SOAK=30m runs new ones for that long.
 package race

@@ -14,15 +14,17 @@ import (
 	"warmpool.dev/controller/test/history"
 )
 
-// The lease is as short as the flags allow for with writes of a second.
+// The lease is not quite as short as the flags allow for with writes of a second: where
+// processors are scarce, a leader that can't renew it in time ends, rightly.
 var electionFlags = []string{
 	"--leader-elect",
-	"--leader-elect-lease-duration=4s",
-	"--leader-elect-renew-deadline=3s",
+	"--leader-elect-lease-duration=6s",
+	"--leader-elect-renew-deadline=5s",
 	"--leader-elect-retry-period=250ms",
 }
 
-// overlap is how long a second Pod of a claim may live where two leaders overlapped.
+// overlap is how long a second Pod of a claim may live where two leaders overlapped, or a
+// hand-out happened when nobody expected it any more.
 const overlap = 10 * time.Second
 
 // newElection returns a run whose controllers elect a leader.
@@ -74,12 +76,8 @@ func every(n, from int, points []point) []point {
 // over when the lease has expired.
 func TestTheLeaderDiesAtEveryWrite(t *testing.T) {
 	t.Parallel()
-	everyTerm(t, "leader dies before a write", every(2, 0, writesIn(reference(t))), history.Terms{}, func(r *run, p point) trouble {
-		return trouble{{rule: p.rule(faultproxy.InsteadOf(func(x *faultproxy.Exchange) { r.sender(x).kill() })), steps: 1}}
-	})
-	everyTerm(t, "leader dies after a write", every(2, 1, writesIn(reference(t))), history.Terms{}, func(r *run, p point) trouble {
-		return trouble{{rule: p.rule(faultproxy.After(func(x *faultproxy.Exchange, _ *faultproxy.Answer) { r.sender(x).kill() })), steps: 1}}
-	})
+	everyTerm(t, "leader dies before a write", every(2, 0, writesIn(reference(t))), history.Terms{}, diesBefore)
+	everyTerm(t, "leader dies after a write", every(2, 1, writesIn(reference(t))), history.Terms{}, diesAfter)
 }
 
 // P11: the leader sleeps with a write on its way, until the standby has taken over and
@@ -144,11 +142,16 @@ func (s *sleeper) outlast() {
 	}
 }
 
-// wake lets it go on, and waits for its end: its term is over.
+// wake lets it go on, and waits for its end: its term is over. What it was about to send
+// may be where another is to fall asleep, so it may take more than one call.
 func (s *sleeper) wake() {
 	s.r.t.Helper()
 	p := s.p.Load()
-	p.controller.Thaw()
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for begun := time.Now(); !p.controller.Ended() && time.Since(begun) < settleTimeout; <-ticker.C {
+		p.controller.Thaw()
+	}
 	if code := p.controller.WaitForEnd(); code != 1 || !strings.Contains(p.controller.Log(), "lost the lease") {
 		s.r.t.Errorf("%s woke up after its term and ended with exit code %d, and not because it had lost the lease", p.name, code)
 	}

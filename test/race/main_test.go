@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"warmpool.dev/controller/test/environment"
 	"warmpool.dev/controller/test/faultproxy"
@@ -36,7 +37,13 @@ type suite struct{ m *testing.M }
 
 // Run implements what RunTests wants of a testing.M.
 func (s suite) Run() int {
+	begun := time.Now()
+	stop := make(chan struct{})
+	var telling sync.WaitGroup
+	telling.Go(func() { tellProgress(begun, stop) })
 	code := s.m.Run()
+	close(stop)
+	telling.Wait()
 	fmt.Print(&tally)
 	chosen := flag.Lookup("test.run").Value.String() + flag.Lookup("test.skip").Value.String() + flag.Lookup("test.list").Value.String()
 	if silent := tally.silent(guards); chosen == "" && len(silent) > 0 {
@@ -44,6 +51,20 @@ func (s suite) Run() int {
 		return max(code, 1)
 	}
 	return code
+}
+
+// tellProgress says now and then how far the suite is, since it takes some minutes.
+func tellProgress(begun time.Time, stop <-chan struct{}) {
+	ticker := time.NewTicker(30 * time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			fmt.Printf("%6s  %s\n", time.Since(begun).Round(time.Second), tally.progress())
+		case <-stop:
+			return
+		}
+	}
 }
 
 // reference is the log of a telling without trouble; its points are those of the story.

@@ -81,8 +81,8 @@ func (r *run) watch(ctx context.Context, revision *int64) (settled, moved bool) 
 	ctx, cancel := context.WithTimeout(ctx, stallAfter)
 	defer cancel()
 	err := r.recorder.WaitFor(ctx, "something to happen", func(w *history.World) bool {
-		settled, moved = isSettled(w), w.Revision > *revision
-		*revision = w.Revision
+		settled, moved = isSettled(w), w.Changed > *revision
+		*revision = w.Changed
 		return settled || moved
 	})
 	if err != nil && ctx.Err() == nil {
@@ -101,8 +101,9 @@ func (r *run) rest() (from, to time.Time) {
 		if err := r.recorder.Sync(ctx); err != nil {
 			r.t.Fatal(err)
 		}
-		if from = time.Now(); r.silent(ctx) {
-			return from, time.Now()
+		var silent bool
+		if from, to, silent = r.silent(ctx); silent {
+			return from, to
 		}
 	}
 	r.fatal("I7: still written to after %s", settleTimeout)
@@ -110,7 +111,8 @@ func (r *run) rest() (from, to time.Time) {
 }
 
 // silent waits for restFor, or until a controller sends something or something is written.
-func (r *run) silent(ctx context.Context) bool {
+// What comes within the time that it returns has been counted.
+func (r *run) silent(ctx context.Context) (from, to time.Time, silent bool) {
 	ctx, cancel := context.WithTimeout(ctx, restFor)
 	defer cancel()
 	sent := map[*process]int{}
@@ -119,16 +121,20 @@ func (r *run) silent(ctx context.Context) bool {
 	}
 	first, revision := true, int64(0)
 	moved := r.recorder.WaitFor(ctx, "a write", func(w *history.World) bool {
-		moved := !first && w.Revision > revision
-		first, revision = false, w.Revision
+		if first {
+			from = time.Now()
+		}
+		moved := !first && w.Changed > revision
+		first, revision = false, w.Changed
 		return moved
 	})
+	to = time.Now()
 	for p, before := range sent {
 		if len(p.proxy.Log().Select(stored)) > before {
-			return false
+			return from, to, false
 		}
 	}
-	return moved != nil
+	return from, to, moved != nil && !first
 }
 
 // stored chooses what a controller may not send at rest: leases are renewed, and reviews

@@ -22,8 +22,12 @@ var tally counts
 type counts struct {
 	mu      sync.Mutex
 	modes   map[string]*modeCount
+	faults  map[string]*faultCount
 	firings map[firing]int
 }
+
+// faultCount is how often a kind of fault was drawn at random, and how often it struck.
+type faultCount struct{ drawn, struck int }
 
 // modeCount is what the runs of one kind of trouble have shown.
 type modeCount struct {
@@ -58,6 +62,22 @@ func (c *counts) noteReached(mode string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.modeLocked(mode).reached++
+}
+
+// noteFault counts a fault that was drawn at random, and tells whether it struck.
+func (c *counts) noteFault(kind string, struck bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.faults == nil {
+		c.faults = map[string]*faultCount{}
+	}
+	if c.faults[kind] == nil {
+		c.faults[kind] = &faultCount{}
+	}
+	c.faults[kind].drawn++
+	if struck {
+		c.faults[kind].struck++
+	}
 }
 
 func (c *counts) modeLocked(mode string) *modeCount {
@@ -98,6 +118,17 @@ func (c *counts) silent(guards []string) []string {
 	return slices.DeleteFunc(slices.Clone(guards), func(guard string) bool { return fired[guard] })
 }
 
+// progress is how much has been shown so far.
+func (c *counts) progress() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var runs, writes, violations int
+	for _, m := range c.modes {
+		runs, writes, violations = runs+m.runs, writes+m.writes, violations+m.violations
+	}
+	return fmt.Sprintf("%d runs, %d writes judged, %d violations", runs, writes, violations)
+}
+
 // String is a table of the runs and one of the firings.
 func (c *counts) String() string {
 	c.mu.Lock()
@@ -116,12 +147,29 @@ func (c *counts) String() string {
 		all.settled = append(all.settled, m.settled...)
 	}
 	fmt.Fprintf(&text, "%-34s %s\n\n", "all", &all)
+	c.writeFaultsLocked(&text)
 	fmt.Fprintf(&text, "%-12s %-32s %8s\n", "guard", "what it did", "firings")
 	byName := func(a, b firing) int { return strings.Compare(a.guard+" "+a.action, b.guard+" "+b.action) }
 	for _, f := range slices.SortedFunc(maps.Keys(c.firings), byName) {
 		fmt.Fprintf(&text, "%-12s %-32s %8d\n", f.guard, f.action, c.firings[f])
 	}
 	return text.String()
+}
+
+// writeFaultsLocked writes the table of the faults that were drawn at random, if any were.
+func (c *counts) writeFaultsLocked(text *strings.Builder) {
+	if len(c.faults) == 0 {
+		return
+	}
+	var all faultCount
+	fmt.Fprintf(text, "%-34s %6s %8s\n", "fault at random", "drawn", "struck")
+	for _, kind := range slices.Sorted(maps.Keys(c.faults)) {
+		f := c.faults[kind]
+		fmt.Fprintf(text, "%-34s %6d %8d\n", kind, f.drawn, f.struck)
+		all.drawn += f.drawn
+		all.struck += f.struck
+	}
+	fmt.Fprintf(text, "%-34s %6d %8d\n\n", "all", all.drawn, all.struck)
 }
 
 // String is a line of the table.
