@@ -55,6 +55,20 @@ type Terms struct {
 	// Deadline is how long after its last renewal of the lease a leader may still
 	// send. 0: the lease's own duration. See I10.
 	Deadline time.Duration
+	// Woken tells of each process when it was thawed after it had been frozen. See I10.
+	Woken map[string][]time.Time
+}
+
+// underWay is how long after it was thawed a process may take to send what was on its way
+// when it was frozen: between the last look at its permit and the network there are some
+// instructions, and no process can do them all at once.
+const underWay = 500 * time.Millisecond
+
+// wasUnderWay tells whether a request may have been on its way when its sender was frozen.
+func (t *Terms) wasUnderWay(r *faultproxy.Request) bool {
+	return slices.ContainsFunc(t.Woken[r.Who], func(woken time.Time) bool {
+		return !r.Arrived.Before(woken) && r.Arrived.Before(woken.Add(underWay))
+	})
 }
 
 func (t *Terms) others(v *Version) bool { return t.Others != nil && t.Others(v) }

@@ -240,6 +240,9 @@ func TestOnlyTheLeaderSends(t *testing.T) {
 		{name: "after its own deadline", at: after(10), body: inJSON, terms: Terms{Deadline: 5 * time.Second}, bad: true},
 		{name: "after another took the lease", at: after(22), body: inJSON, terms: Terms{Deadline: time.Hour}, bad: true},
 		{name: "without ever having asked for the lease", at: after(10), bad: true},
+		{name: "right after it was thawed", at: after(22), body: inJSON, terms: Terms{Woken: map[string][]time.Time{"a": {after(22)}}}},
+		{name: "long after it was thawed", at: after(23), body: inJSON, terms: Terms{Woken: map[string][]time.Time{"a": {after(22)}}}, bad: true},
+		{name: "right after another was thawed", at: after(22), body: inJSON, terms: Terms{Woken: map[string][]time.Time{"b": {after(22)}}}, bad: true},
 		{name: "an event, after all", at: after(18), body: inJSON, change: func(r *faultproxy.Request) { r.Resource = "events" }},
 		{name: "a read, after all", at: after(18), body: inJSON, change: func(r *faultproxy.Request) { r.Verb = "list" }},
 	} {

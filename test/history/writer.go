@@ -29,6 +29,9 @@ const skew = time.Second
 //   - it arrived later than Terms.Deadline, or else the lease's duration, after the
 //     sender's last renewal.
 //
+// What arrives right after its sender was thawed (Terms.Woken) is excepted, here and in
+// O18: it was on its way before. That it does no harm the other rules judge.
+//
 // Without logs, or without a Lease in the history, nothing is judged.
 func I10(h *History, terms Terms) []Violation {
 	v := &verdict{rule: "I10"}
@@ -39,7 +42,7 @@ func I10(h *History, terms Terms) []Violation {
 		return nil
 	}
 	for _, r := range requests {
-		if !isGuarded(r) {
+		if !isGuarded(r) || terms.wasUnderWay(r) {
 			continue
 		}
 		if !tenures.covers(r.Arrived, identities[r.Who], terms.Deadline) {
@@ -63,7 +66,7 @@ func O18(h *History, terms Terms) []Violation {
 	identities := identitiesOf(requests)
 	for _, r := range requests {
 		revision := revisionOf(r.AnswerRV)
-		if !isGuarded(r) || !r.Committed() || revision == 0 || r.Verb == "create" {
+		if !isGuarded(r) || !r.Committed() || revision == 0 || r.Verb == "create" || terms.wasUnderWay(r) {
 			continue
 		}
 		if holder, ok := tenures.at(revision); ok && !slices.Contains(identities[r.Who], holder) {

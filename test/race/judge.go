@@ -45,6 +45,10 @@ func (r *run) finish(terms history.Terms) {
 	}
 	logs := r.logs()
 	terms.Logs, terms.Lag, terms.GarbageCollector = logs, lag, true
+	terms.Woken = map[string][]time.Time{}
+	for _, p := range r.processes {
+		terms.Woken[p.name] = p.woken
+	}
 	healed, late := history.O15(h, r.healed, healWithin)
 	violations := slices.Concat(
 		history.Judge(h, terms), history.I6(h), late,

@@ -77,6 +77,9 @@ func (s script) terms() history.Terms {
 	for _, f := range s.faults {
 		switch {
 		case !s.outlived(f):
+		case f.kind.elected: // a leader sleeps: see asleepTerms
+			terms.Excess += asleepTerms.Excess
+			terms.Overlap = overlap
 		case f.point.verb == "create":
 			terms.Excess++
 		case f.point.verb == "patch":
@@ -96,7 +99,9 @@ func (s script) excused() []string {
 }
 
 // outlived tells whether a fault lets a write happen when nobody expects it any more.
-func (s script) outlived(f fault) bool { return f.kind.muchTooLate || f.kind.late && s.replaces() }
+func (s script) outlived(f fault) bool {
+	return f.kind.muchTooLate || f.kind.elected || f.kind.late && s.replaces()
+}
 
 // replaces tells whether another process goes on in place of one that a fault strikes.
 func (s script) replaces() bool {

@@ -215,6 +215,7 @@ func TestTheTermsOfAScriptFollowFromItsFaults(t *testing.T) {
 	handOutMuchTooLate := fault{kind: kind("write much too late"), point: patch}
 	lateHandOut := fault{kind: kind("write late"), point: patch}
 	dies := fault{kind: kind("dies after"), point: patch}
+	sleeps := fault{kind: kind("leader sleeps"), point: patch}
 	for name, c := range map[string]struct {
 		faults  []fault
 		elected bool
@@ -229,6 +230,7 @@ func TestTheTermsOfAScriptFollowFromItsFaults(t *testing.T) {
 		"late creations of one that dies":                    {faults: []fault{late, dies, muchTooLate}, want: history.Terms{Excess: 2}},
 		"a late hand-out of one that dies":                   {faults: []fault{dies, lateHandOut}, want: history.Terms{Overlap: overlap}},
 		"a late hand-out of a leader that dies":              {faults: []fault{dies, lateHandOut}, elected: true, want: history.Terms{Overlap: overlap}, excused: []string{"O18"}},
+		"a leader that sleeps":                               {faults: []fault{sleeps}, elected: true, want: asleepTerms, excused: []string{"O18"}},
 		"a leader that dies":                                 {faults: []fault{dies}, elected: true},
 		"a late creation where leaders are elected and live": {faults: []fault{late}, elected: true},
 	} {

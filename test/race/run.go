@@ -83,6 +83,8 @@ type process struct {
 	gone          chan struct{}
 	// replaced tells that another was launched for it.
 	replaced bool
+	// woken is when it was thawed.
+	woken []time.Time
 }
 
 // kill ends the process as a crash does. Any goroutine may call it.
