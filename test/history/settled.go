@@ -102,6 +102,21 @@ func (w *World) Unsettled() []Unsettled {
 	return all
 }
 
+// Remaining is Unsettled, and what is left to the kubelet and to the garbage collector:
+// Pods that are being deleted, or whose owner is gone.
+func (w *World) Remaining() []Unsettled {
+	all := w.Unsettled()
+	for _, pod := range w.Pods {
+		object := "pods " + pod.Namespace + "/" + pod.Name
+		if owner := OwnerOf(pod); w.Pools[owner.UID] == nil && w.Claims[owner.UID] == nil {
+			all = append(all, Unsettled{object, fmt.Sprintf("its owner %s %s is gone", owner.Kind, owner.Name)})
+		} else if pod.DeletionTimestamp != nil {
+			all = append(all, Unsettled{object, "it is being deleted"})
+		}
+	}
+	return all
+}
+
 func (w *World) unsettledPool(pool *Pool, note func(object, format string, args ...any)) {
 	object := fmt.Sprintf("warmpools %s/%s", pool.Namespace, pool.Name)
 	idle, waiting := w.Idle(pool.UID), len(w.Waiting(pool.Namespace, pool.Name))

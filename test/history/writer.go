@@ -42,7 +42,7 @@ func I10(h *History, terms Terms) []Violation {
 		return nil
 	}
 	for _, r := range requests {
-		if !isGuarded(r) || terms.wasUnderWay(r) {
+		if !IsGuarded(r) || terms.wasUnderWay(r) {
 			continue
 		}
 		if !tenures.covers(r.Arrived, identities[r.Who], terms.Deadline) {
@@ -66,7 +66,7 @@ func O18(h *History, terms Terms) []Violation {
 	identities := identitiesOf(requests)
 	for _, r := range requests {
 		revision := revisionOf(r.AnswerRV)
-		if !isGuarded(r) || !r.Committed() || revision == 0 || r.Verb == "create" || terms.wasUnderWay(r) {
+		if !IsGuarded(r) || !r.Committed() || revision == 0 || r.Verb == "create" || terms.wasUnderWay(r) {
 			continue
 		}
 		if holder, ok := tenures.at(revision); ok && !slices.Contains(identities[r.Who], holder) {
@@ -76,8 +76,9 @@ func O18(h *History, terms Terms) []Violation {
 	return v.found
 }
 
-// isGuarded tells whether a request is one that only a leader may send.
-func isGuarded(r *faultproxy.Request) bool {
+// IsGuarded tells whether a request is one that only a leader may send: a write, but not of
+// events, which nobody depends on, nor of leases, nor a review, which stores nothing.
+func IsGuarded(r *faultproxy.Request) bool {
 	return isStored(r) && !isEvent(r) && r.GroupResource() != Leases
 }
 

@@ -77,7 +77,7 @@ func (r *result) count(logs []faultproxy.Log, creates, deletes int) {
 		for i := range log.Requests {
 			q := &log.Requests[i]
 			switch {
-			case !isGuarded(q):
+			case !history.IsGuarded(q):
 			case q.Code >= http.StatusBadRequest && q.Code < http.StatusInternalServerError:
 				r.refused(q)
 			case !q.Committed():
@@ -103,17 +103,6 @@ func (r *result) refused(q *faultproxy.Request) {
 		r.deletions++
 	default:
 		r.others++
-	}
-}
-
-// isGuarded chooses the writes that matter: not events, which nobody depends on, nor leases,
-// nor reviews, which store nothing.
-func isGuarded(r *faultproxy.Request) bool {
-	switch r.GroupResource() {
-	case history.Pods, history.WarmPools, history.PodClaims:
-		return r.IsWrite()
-	default:
-		return false
 	}
 }
 

@@ -84,7 +84,7 @@ func claimAfterRestart(s *telling) {
 	s.until = isBound("a")
 	s.asOfNow()
 	s.launch(faultproxy.Rule{
-		Match: faultproxy.Match{Verb: faultproxy.Writes, Where: isGuarded},
+		Match: faultproxy.Match{Verb: faultproxy.Writes, Where: history.IsGuarded},
 		Do:    faultproxy.LagAnswer(20 * time.Millisecond),
 	})
 }

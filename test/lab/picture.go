@@ -101,7 +101,7 @@ func (p *panel) requests(log faultproxy.Log, need int) {
 	for i := range log.Requests {
 		q := &log.Requests[i]
 		switch {
-		case !isGuarded(q) || q.Resource != "pods" || !q.Committed():
+		case !history.IsGuarded(q) || q.Resource != "pods" || !q.Committed():
 		case q.Verb == "create":
 			p.created++
 			colour := needed

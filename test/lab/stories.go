@@ -123,7 +123,7 @@ func refusedAfterLag(s *telling) {
 	s.ns.CreateClaim(environment.Claim("b", poolName))
 	s.lasts(6 * time.Second)
 	refused := p.proxy.Add(faultproxy.Rule{
-		Match: faultproxy.Match{Verb: faultproxy.Writes, Where: isGuarded},
+		Match: faultproxy.Match{Verb: faultproxy.Writes, Where: history.IsGuarded},
 		Do:    faultproxy.Refuse(faultproxy.Forbidden()),
 	})
 	held.Release()

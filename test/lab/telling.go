@@ -289,15 +289,7 @@ func (s *telling) explain() {
 
 // isSettled tells whether everything is where it belongs, and nothing is left to the garbage
 // collector.
-func isSettled(w *history.World) bool {
-	for _, pod := range w.Pods {
-		owner := history.OwnerOf(pod)
-		if w.Pools[owner.UID] == nil && w.Claims[owner.UID] == nil || pod.DeletionTimestamp != nil {
-			return false
-		}
-	}
-	return len(w.Unsettled()) == 0
-}
+func isSettled(w *history.World) bool { return len(w.Remaining()) == 0 }
 
 // isBound tells that a claim has its Pod.
 func isBound(name string) func(*history.World) bool {

@@ -223,7 +223,7 @@ func (r *run) takeOverBlindly(leader, standby *process, blind *mishap) {
 	r.createClaims("late") // something to do
 	ctx, cancel = r.within(stallAfter)
 	defer cancel()
-	if wrote, err := standby.proxy.WaitRequests(ctx, 1, faultproxy.Match{Verb: faultproxy.Writes, Where: isGuarded}, nil); err == nil {
+	if wrote, err := standby.proxy.WaitRequests(ctx, 1, faultproxy.Match{Verb: faultproxy.Writes, Where: history.IsGuarded}, nil); err == nil {
 		r.t.Errorf("the standby has sent %s %s while it was blind", wrote[0].Verb, wrote[0].Resource)
 	}
 	blind.release()

@@ -75,7 +75,7 @@ func (r *run) fatal(format string, args ...any) {
 	ctx, cancel := r.within(time.Second)
 	defer cancel()
 	_ = r.recorder.WaitFor(ctx, "a look", func(w *history.World) bool { // a gap is told below
-		for _, u := range unsettled(w) {
+		for _, u := range w.Remaining() {
 			wrong = append(wrong, fmt.Sprintf("%s: %s", u.Object, u.Message))
 		}
 		return true

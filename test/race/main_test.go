@@ -96,7 +96,7 @@ func TestWithoutTroubleNothingIsWasted(t *testing.T) {
 	log := reference(t)
 	created, conflicts := 0, 0
 	for _, request := range log.Requests {
-		if !isGuarded(&request) {
+		if !history.IsGuarded(&request) {
 			continue
 		}
 		switch {

@@ -26,17 +26,6 @@ func (p point) String() string {
 	return fmt.Sprintf("%s-%s-%d", p.verb, resource, p.n)
 }
 
-// isGuarded chooses the writes that matter: not events, which nobody depends on, nor
-// leases, nor reviews, which store nothing.
-func isGuarded(r *faultproxy.Request) bool {
-	switch r.GroupResource() {
-	case history.Pods, history.WarmPools, history.PodClaims:
-		return r.IsWrite()
-	default:
-		return false
-	}
-}
-
 // rule makes a rule that does something once, at a point that is a request. Planted in
 // several proxies it counts the requests in all of them.
 func (p point) rule(do faultproxy.Action) faultproxy.Rule {
@@ -52,7 +41,7 @@ func (p point) rule(do faultproxy.Action) faultproxy.Rule {
 
 // writesIn are the points of a log that are writes, in the order in which they came.
 func writesIn(log faultproxy.Log) []point {
-	return number(log.Requests, isGuarded, func(r *faultproxy.Request) point {
+	return number(log.Requests, history.IsGuarded, func(r *faultproxy.Request) point {
 		return point{verb: r.Verb, resource: r.Resource, subresource: r.Subresource}
 	})
 }

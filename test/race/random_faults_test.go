@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"warmpool.dev/controller/test/faultproxy"
+	"warmpool.dev/controller/test/history"
 )
 
 // fault is something that goes wrong in a script.
@@ -158,7 +159,7 @@ func refusesWrites(a *author) fault {
 			if same && from.Match.Where(q) {
 				begun.Store(true)
 			}
-			return begun.Load() && isGuarded(q)
+			return begun.Load() && history.IsGuarded(q)
 		}}}
 		return trouble{{rule: rule, steps: steps, atLeast: atLeast}}
 	}}

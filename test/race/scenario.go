@@ -301,7 +301,7 @@ func (r *run) sendsNothing(d time.Duration, m faultproxy.Match, meanwhile string
 }
 
 // guarded are the writes that matter, all of them.
-var guarded = faultproxy.Match{Verb: faultproxy.Writes, Where: isGuarded}
+var guarded = faultproxy.Match{Verb: faultproxy.Writes, Where: history.IsGuarded}
 
 // loseSight takes the current process's sight of resources, and returns what gives it back.
 // What happens in between it learns from a list, and is never sent as an event.

@@ -4,11 +4,8 @@ package race
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"warmpool.dev/controller/test/faultproxy"
 	"warmpool.dev/controller/test/history"
@@ -23,24 +20,6 @@ const (
 	// restFor is how long nothing may be written at the end.
 	restFor = 500 * time.Millisecond
 )
-
-// isSettled tells whether everything is where it belongs, and nothing is left to the
-// garbage collector.
-func isSettled(w *history.World) bool { return len(unsettled(w)) == 0 }
-
-func unsettled(w *history.World) []history.Unsettled {
-	all := w.Unsettled()
-	for _, pod := range w.Pods {
-		if owner := history.OwnerOf(pod); w.Pools[owner.UID] == nil && w.Claims[owner.UID] == nil {
-			all = append(all, history.Unsettled{Object: name(pod), Message: fmt.Sprintf("its owner %s %s is gone", owner.Kind, owner.Name)})
-		} else if pod.DeletionTimestamp != nil {
-			all = append(all, history.Unsettled{Object: name(pod), Message: "it is being deleted"})
-		}
-	}
-	return all
-}
-
-func name(pod *corev1.Pod) string { return "pods " + pod.Namespace + "/" + pod.Name }
 
 // settle waits until everything is settled that was done before the call. What is to be
 // released meanwhile is.
@@ -81,7 +60,7 @@ func (r *run) watch(ctx context.Context, revision *int64) (settled, moved bool) 
 	ctx, cancel := context.WithTimeout(ctx, stallAfter)
 	defer cancel()
 	err := r.recorder.WaitFor(ctx, "something to happen", func(w *history.World) bool {
-		settled, moved = isSettled(w), w.Changed > *revision
+		settled, moved = len(w.Remaining()) == 0, w.Changed > *revision
 		*revision = w.Changed
 		return settled || moved
 	})

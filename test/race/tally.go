@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"warmpool.dev/controller/test/faultproxy"
+	"warmpool.dev/controller/test/history"
 )
 
 // tally is what the tests of this package have counted.
@@ -50,7 +51,7 @@ func (c *counts) noteRun(mode string, versions int, logs []faultproxy.Log, settl
 	m.settled = append(m.settled, settled)
 	for _, log := range logs {
 		for i := range log.Requests {
-			if isGuarded(&log.Requests[i]) {
+			if history.IsGuarded(&log.Requests[i]) {
 				m.writes++
 			}
 		}
