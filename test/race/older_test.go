@@ -63,6 +63,7 @@ func TestTheCacheGoesBackToWhenAReleasedPodWasClaimed(t *testing.T) {
 	used := r.ns.Claim("a").Status.Pod.UID
 	r.ns.DeleteClaim("a")
 	r.settle()
+	r.hasCaughtUp()
 
 	old := r.goesWrong(faultproxy.Rule{
 		Match: faultproxy.Match{Verb: faultproxy.Reads, Where: func(q *faultproxy.Request) bool { return q.Resource != "warmpools" }},

@@ -128,6 +128,7 @@ func TestAListIsFromAnOlderWorld(t *testing.T) {
 	for name, resources := range each {
 		t.Run(name, func(t *testing.T) {
 			r, old := aged(t, resources)
+			r.hasCaughtUp()
 			lies := r.goesWrong(faultproxy.Rule{Do: faultproxy.OldWorld(old)})
 			r.listsAnew()
 			r.createClaims("b", "c")

@@ -4,6 +4,7 @@ package race
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -114,6 +115,19 @@ func (r *run) silent(ctx context.Context) (from, to time.Time, silent bool) {
 		}
 	}
 	return from, to, moved != nil && !first
+}
+
+// hasCaughtUp waits until the current process has seen all that was written: a key that
+// waits for something already isn't parked for what comes next.
+func (r *run) hasCaughtUp() {
+	r.t.Helper()
+	r.rest()
+	r.ns.Eventually("no key to be parked", func() error {
+		if n := r.metric("freshness_parked_keys"); n > 0 {
+			return fmt.Errorf("%d are", n)
+		}
+		return nil
+	})
 }
 
 // stored chooses what a controller may not send at rest: leases are renewed, and reviews

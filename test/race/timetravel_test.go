@@ -190,10 +190,18 @@ func (l *laggard) tell(r *run) {
 	r.t.Helper()
 	r.launch()
 	r.tell(story())
-	l.fired.noteFirings(r.current().controller.Metrics())
+	l.noteFirings(r)
 	// A creation that was under way when the server was cut off may happen when it is
 	// back, long after it was to be given up.
 	r.finish(history.Terms{Excess: len(inDoubt(r.logs()))})
+}
+
+// noteFirings adds what the guards of the process that was launched last have done. It may
+// have been launched a moment ago, by the end of the story.
+func (l *laggard) noteFirings(r *run) {
+	r.t.Helper()
+	r.current().controller.WaitReady()
+	l.fired.noteFirings(r.current().controller.Metrics())
 }
 
 // inDoubt are the creations of which nobody knows whether they happened.
@@ -243,7 +251,7 @@ func (l *laggard) takesStarts(t *testing.T, points []point) {
 				l.becomesHome(r)
 			}
 			r.tell(story())
-			l.fired.noteFirings(r.current().controller.Metrics())
+			l.noteFirings(r)
 			r.finish(history.Terms{})
 		})
 	}
