@@ -7,6 +7,7 @@ set -o errexit -o nounset -o pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 module=$(go list -m)
+go mod download k8s.io/code-generator # or its folder has no name yet
 codegen=$(go list -m -f '{{.Dir}}' k8s.io/code-generator)
 
 # The generators are installed into a folder of this checkout, never into the

@@ -18,6 +18,8 @@ import (
 func ForKind(kind schema.GroupVersionKind) interface{} {
 	switch kind {
 	// Group=warmpool.dev, Version=v1alpha1
+	case v1alpha1.SchemeGroupVersion.WithKind("ClaimLifetime"):
+		return &warmpoolv1alpha1.ClaimLifetimeApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PodClaim"):
 		return &warmpoolv1alpha1.PodClaimApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PodClaimSpec"):
@@ -28,6 +30,10 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &warmpoolv1alpha1.PodMetadataApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PodReference"):
 		return &warmpoolv1alpha1.PodReferenceApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("RollingUpdateSettings"):
+		return &warmpoolv1alpha1.RollingUpdateSettingsApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("UpdateStrategy"):
+		return &warmpoolv1alpha1.UpdateStrategyApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("WarmPool"):
 		return &warmpoolv1alpha1.WarmPoolApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("WarmPoolSpec"):

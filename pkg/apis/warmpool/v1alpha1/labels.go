@@ -11,6 +11,8 @@ const (
 	// LabelState is StateIdle or StateClaimed. It is for selectors and for
 	// people; the truth is the Pod's controller owner.
 	LabelState = LabelPrefix + "state"
+	// LabelTemplateHash holds the hash of the template that the Pod was made from.
+	LabelTemplateHash = LabelPrefix + "template-hash"
 	// LabelClaim holds the name of the PodClaim that took the Pod.
 	LabelClaim = LabelPrefix + "claim"
 )

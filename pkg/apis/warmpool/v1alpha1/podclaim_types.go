@@ -23,6 +23,7 @@ import (
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Finished",type=string,JSONPath=`.status.conditions[?(@.type=="Finished")].reason`
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.nodeName`,priority=1
+// +kubebuilder:printcolumn:name="Expires",type=date,JSONPath=`.status.expirationTime`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="metadata.name: choose a name of at most 63 characters, it becomes the label warmpool.dev/claim of the Pod"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.pod) || (has(self.status) && has(self.status.pod) && self.status.pod == oldSelf.status.pod)",message="status.pod is written once and can't be changed or removed: create a new PodClaim to get another Pod"
@@ -65,6 +66,13 @@ type PodClaimSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
 
+	// lifetime is how long the claim keeps its Pod, from status.boundTime on, such as
+	// "30m"; then the claim is deleted, and with it the Pod. The pool's claimLifetime
+	// caps it, and fills in for a claim that names none. Can't be changed.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') && duration(self) >= duration('1s')",message="set spec.lifetime to a duration of at least 1s, such as 30m"
+	Lifetime *metav1.Duration `json:"lifetime,omitempty"`
+
 	// podMetadata is set on the Pod in the very write that hands it out. The
 	// downward API shows it inside the Pod. Can't be changed.
 	// +optional
@@ -104,6 +112,11 @@ type PodClaimStatus struct {
 	// boundTime is when the controller recorded the hand-out.
 	// +optional
 	BoundTime *metav1.Time `json:"boundTime,omitempty"`
+	// expirationTime is when the claim is deleted, and with it the Pod. Set with
+	// boundTime, from the claim's lifetime and the pool's claimLifetime; nothing
+	// changes it later. Empty: never.
+	// +optional
+	ExpirationTime *metav1.Time `json:"expirationTime,omitempty"`
 	// observedGeneration is the metadata.generation that this status speaks of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -168,6 +181,8 @@ const (
 	ReasonPodFailed = "PodFailed"
 	// ReasonPodLost: the Pod was deleted.
 	ReasonPodLost = "PodLost"
+	// ReasonExpired: the claim's lifetime is over; it is being deleted.
+	ReasonExpired = "Expired"
 )
 
 // PodClaimList is a list of PodClaims.

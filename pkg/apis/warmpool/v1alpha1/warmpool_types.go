@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // WarmPool keeps a number of Pods running and Ready before anybody asks for
@@ -19,9 +20,11 @@ import (
 // +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`,description="Idle Pods to keep"
 // +kubebuilder:printcolumn:name="Idle",type=integer,JSONPath=`.status.replicas`,description="Idle Pods that exist"
 // +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.readyReplicas`,description="Idle Pods that can be handed out now"
+// +kubebuilder:printcolumn:name="Updated",type=integer,JSONPath=`.status.updatedReplicas`,description="Idle Pods made from the template as it is now",priority=1
 // +kubebuilder:printcolumn:name="Claimed",type=integer,JSONPath=`.status.claimedReplicas`,description="Pods that claims have"
 // +kubebuilder:printcolumn:name="Pending",type=integer,JSONPath=`.status.pendingClaims`,description="Claims that wait for a Pod"
 // +kubebuilder:printcolumn:name="Available",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].status`,description="True when as many Pods are ready as asked"
+// +kubebuilder:printcolumn:name="Progressing",type=string,JSONPath=`.status.conditions[?(@.type=="Progressing")].reason`,description="What the pool is at, or why it doesn't get on",priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="metadata.name: choose a name of at most 63 characters, it becomes the label warmpool.dev/pool of every Pod"
 type WarmPool struct {
@@ -38,6 +41,8 @@ type WarmPool struct {
 }
 
 // WarmPoolSpec is what a pool shall be.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.progressDeadlineSeconds) || self.progressDeadlineSeconds == 0 || self.progressDeadlineSeconds > (has(self.minReadySeconds) ? self.minReadySeconds : 0)",message="set spec.progressDeadlineSeconds to more than spec.minReadySeconds, or no Pod can be ready in time"
 type WarmPoolSpec struct {
 	// replicas is the number of idle Pods to keep; Pods that were handed out
 	// don't count. 0 keeps none: each claim then starts a Pod of its own.
@@ -57,6 +62,14 @@ type WarmPoolSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	MaxSize int32 `json:"maxSize,omitempty"`
 
+	// tolerance is how many idle Pods more than asked for are left alone: a number,
+	// or a share of replicas such as "10%", rounded up. When there are more of them
+	// all go. It never stands above maxSize. Default 0. Can be changed at any time.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == string ? self.matches('^(100|[1-9]?[0-9])%$') : self >= 0 && self <= 2147483647",message="set spec.tolerance to a number such as 2, or to a share such as \"10%\""
+	Tolerance *intstr.IntOrString `json:"tolerance,omitempty"`
+
 	// minReadySeconds is how long, in seconds, a Pod must have been Ready before
 	// it may be handed out. 0, the default, hands it out as soon as it is Ready.
 	// Can be changed at any time.
@@ -65,27 +78,134 @@ type WarmPoolSpec struct {
 	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
 
 	// readinessTimeoutSeconds is how long, in seconds, an idle Pod may be not
-	// Ready before it is replaced. 0 waits for ever. Default 300. Can be changed
-	// at any time.
+	// Ready before it is replaced. Where no Pod gets Ready each one is given as
+	// long as none has, up to an hour, so that a template that is broken doesn't
+	// churn. A Pod that can't be scheduled is kept: another one would fare no
+	// better. 0 waits for ever. Default 300. Can be changed at any time.
 	// +optional
 	// +default=300
 	// +kubebuilder:default=300
 	// +kubebuilder:validation:Minimum=0
 	ReadinessTimeoutSeconds *int32 `json:"readinessTimeoutSeconds,omitempty"`
 
-	// paused stops the creation and the deletion of Pods by the pool; the
-	// hand-out of the Pods that are there goes on. Default false. Can be changed
-	// at any time.
+	// progressDeadlineSeconds is how long, in seconds, the pool may take until one
+	// more Pod of the present template is ready. Past it the condition Progressing is
+	// False and says why, and a roll takes away no more ready Pods until one is. 0
+	// waits for ever. Default 600. Can be changed at any time.
+	// +optional
+	// +default=600
+	// +kubebuilder:default=600
+	// +kubebuilder:validation:Minimum=0
+	ProgressDeadlineSeconds *int32 `json:"progressDeadlineSeconds,omitempty"`
+
+	// maxIdleSeconds is the age, in seconds since its creation, at which an idle Pod
+	// is replaced, as far as updateStrategy lets ready ones go: for fresh images and
+	// tokens. Until then it is handed out after the younger ones. 0, the default,
+	// keeps Pods however old they are. Can be changed at any time.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	MaxIdleSeconds int32 `json:"maxIdleSeconds,omitempty"`
+
+	// updateStrategy is what a changed template does to the idle Pods. Claimed Pods
+	// are never touched. Can be changed at any time.
+	// +optional
+	// +kubebuilder:default={}
+	UpdateStrategy UpdateStrategy `json:"updateStrategy,omitempty"`
+
+	// claimLifetime limits how long claims keep their Pods. Without it a claim keeps
+	// its Pod for as long as its own lifetime says, or for ever. A change applies to
+	// the Pods handed out after it.
+	// +optional
+	ClaimLifetime *ClaimLifetime `json:"claimLifetime,omitempty"`
+
+	// paused stops the creation and the deletion of Pods by the pool,
+	// and with them any roll; the hand-out of the Pods that are there goes on.
+	// Default false. Can be changed at any time.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
 	// template is what the pool's Pods are made from: metadata.labels,
 	// metadata.annotations and spec. Labels and annotations that begin with
-	// warmpool.dev/ are reserved. A change applies to the Pods made after it;
-	// those that exist stay as they are.
+	// warmpool.dev/ are reserved. What a change does to the Pods that exist is said
+	// in updateStrategy.
 	// +required
+	// +kubebuilder:validation:XValidation:rule="!has(self.metadata) || !has(self.metadata.labels) || self.metadata.labels.all(k, !k.startsWith('warmpool.dev/'))",message="labels that begin with warmpool.dev/ are reserved: choose another prefix in spec.template.metadata.labels"
+	// +kubebuilder:validation:XValidation:rule="!has(self.metadata) || !has(self.metadata.annotations) || self.metadata.annotations.all(k, !k.startsWith('warmpool.dev/'))",message="annotations that begin with warmpool.dev/ are reserved: choose another prefix in spec.template.metadata.annotations"
 	// +kubebuilder:validation:XValidation:rule="has(self.spec) && has(self.spec.containers) && self.spec.containers.size() > 0",message="name at least one container in spec.template.spec.containers"
 	Template corev1.PodTemplateSpec `json:"template"`
+}
+
+// UpdateStrategyType names what a changed template does to the idle Pods.
+//
+// +kubebuilder:validation:Enum=RollingUpdate;Recreate;OnHandOut
+type UpdateStrategyType string
+
+// The ways to bring a changed template to the idle Pods.
+const (
+	// RollingUpdate replaces them a few at a time. Claims get an updated Pod if one
+	// is ready, else an old one.
+	RollingUpdate UpdateStrategyType = "RollingUpdate"
+	// Recreate deletes all old ones at once, and hands none of them out any more:
+	// claims wait.
+	Recreate UpdateStrategyType = "Recreate"
+	// OnHandOut leaves the old ones until they are taken, the oldest first.
+	OnHandOut UpdateStrategyType = "OnHandOut"
+)
+
+// UpdateStrategy is what a changed template does to the idle Pods.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.rollingUpdate) || !has(self.type) || self.type == 'RollingUpdate'",message="remove spec.updateStrategy.rollingUpdate, or set spec.updateStrategy.type to RollingUpdate"
+type UpdateStrategy struct {
+	// type is RollingUpdate (a few at a time), Recreate (all old ones at once, none
+	// of them is handed out any more) or OnHandOut (old ones stay until taken).
+	// Default RollingUpdate.
+	// +optional
+	// +default="RollingUpdate"
+	// +kubebuilder:default=RollingUpdate
+	Type UpdateStrategyType `json:"type,omitempty"`
+	// rollingUpdate says how many at a time. It also bounds the replacement of Pods
+	// that are older than maxIdleSeconds or sit on a node that is cordoned or not
+	// ready. Only with type RollingUpdate; the other types replace those as its
+	// defaults would.
+	// +optional
+	RollingUpdate *RollingUpdateSettings `json:"rollingUpdate,omitempty"`
+}
+
+// RollingUpdateSettings says how many Pods are replaced at a time.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.maxUnavailable) || !has(self.maxSurge) || !(string(self.maxUnavailable) in ['0', '0%'] && string(self.maxSurge) in ['0', '0%'])",message="set maxUnavailable or maxSurge of spec.updateStrategy.rollingUpdate to more than 0, or no Pod can ever be replaced"
+type RollingUpdateSettings struct {
+	// maxUnavailable is how many ready Pods fewer than replicas there may be because
+	// of the roll: a number, or a share of replicas such as "25%", rounded down; 1 if
+	// it and maxSurge come to nothing. Default 25%.
+	// +optional
+	// +kubebuilder:default="25%"
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == string ? self.matches('^(100|[1-9]?[0-9])%$') : self >= 0 && self <= 2147483647",message="set maxUnavailable to a number such as 2, or to a share such as \"25%\""
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+	// maxSurge is how many idle Pods more than replicas there may be because of the
+	// roll: a number, or a share of replicas such as "25%", rounded up. Default 0.
+	// +optional
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == string ? self.matches('^(100|[1-9]?[0-9])%$') : self >= 0 && self <= 2147483647",message="set maxSurge to a number such as 2, or to a share such as \"25%\""
+	MaxSurge *intstr.IntOrString `json:"maxSurge,omitempty"`
+}
+
+// ClaimLifetime limits how long claims keep their Pods.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.default) || !has(self.maximum) || duration(self.default) <= duration(self.maximum)",message="set default of spec.claimLifetime to at most its maximum"
+type ClaimLifetime struct {
+	// default is the lifetime of claims that name none, such as "1h". Without it such
+	// a claim gets the maximum; without that too it keeps its Pod until it is deleted.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') && duration(self) >= duration('1s')",message="set it to a duration of at least 1s, such as 1h"
+	Default *metav1.Duration `json:"default,omitempty"`
+	// maximum is the longest lifetime, such as "8h"; a claim that asks for more gets
+	// this.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') && duration(self) >= duration('1s')",message="set it to a duration of at least 1s, such as 8h"
+	Maximum *metav1.Duration `json:"maximum,omitempty"`
 }
 
 // WarmPoolStatus is what the controller last saw of a pool.
@@ -98,6 +218,14 @@ type WarmPoolStatus struct {
 	// least minReadySeconds.
 	// +optional
 	ReadyReplicas int32 `json:"readyReplicas"`
+	// updatedReplicas counts those of replicas that were made from the template as
+	// it is now.
+	// +optional
+	UpdatedReplicas int32 `json:"updatedReplicas"`
+	// updatedReadyReplicas counts those of readyReplicas that were made from the
+	// template as it is now.
+	// +optional
+	UpdatedReadyReplicas int32 `json:"updatedReadyReplicas"`
 	// claimedReplicas counts the Pods that claims have.
 	// +optional
 	ClaimedReplicas int32 `json:"claimedReplicas"`
@@ -108,10 +236,19 @@ type WarmPoolStatus struct {
 	// and kubectl get pods -l take.
 	// +optional
 	Selector string `json:"selector,omitempty"`
+	// updateRevision is the hash of the template that this status speaks of; the
+	// Pods made from it carry it as the label warmpool.dev/template-hash.
+	// +optional
+	UpdateRevision string `json:"updateRevision,omitempty"`
+	// lastProgressTime is when the pool last got on: a Pod of the present template
+	// became ready, or the pool was complete, or its spec changed.
+	// progressDeadlineSeconds counts from it.
+	// +optional
+	LastProgressTime *metav1.Time `json:"lastProgressTime,omitempty"`
 	// observedGeneration is the metadata.generation that this status speaks of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// conditions: Available, ReplicaFailure, AtCapacity and Paused.
+	// conditions: Available, Progressing, ReplicaFailure, AtCapacity and Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -125,6 +262,10 @@ const (
 	// PoolAvailable is True when as many Pods are ready to be handed out as
 	// spec.replicas asks for.
 	PoolAvailable = "Available"
+	// PoolProgressing is True while the pool gets on, or is complete: all Pods are
+	// there that are asked for, ready and made from the present template. It is False
+	// when no Pod got ready within progressDeadlineSeconds, and says why.
+	PoolProgressing = "Progressing"
 	// PoolReplicaFailure is True when the API server refuses to create a Pod
 	// (quota, admission, an invalid template); its message is the refusal.
 	PoolReplicaFailure = "ReplicaFailure"
@@ -139,6 +280,10 @@ const (
 const (
 	ReasonEnoughReady    = "EnoughReady"
 	ReasonTooFewReady    = "TooFewReady"
+	ReasonComplete       = "Complete"
+	ReasonFilling        = "Filling"
+	ReasonRolling        = "Rolling"
+	ReasonDeadline       = "ProgressDeadlineExceeded"
 	ReasonFailedCreate   = "FailedCreate"
 	ReasonCreateAccepted = "CreateAccepted"
 	ReasonMaxSize        = "MaxSize"

@@ -4,6 +4,10 @@
 
 package v1alpha1
 
+import (
+	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
 // PodClaimSpecApplyConfiguration represents a declarative configuration of the PodClaimSpec type for use
 // with apply.
 //
@@ -22,6 +26,10 @@ type PodClaimSpecApplyConfiguration struct {
 	// so many seconds since its creation. 0, the default, waits for ever. Can't
 	// be changed.
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
+	// lifetime is how long the claim keeps its Pod, from status.boundTime on, such as
+	// "30m"; then the claim is deleted, and with it the Pod. The pool's claimLifetime
+	// caps it, and fills in for a claim that names none. Can't be changed.
+	Lifetime *v1.Duration `json:"lifetime,omitempty"`
 	// podMetadata is set on the Pod in the very write that hands it out. The
 	// downward API shows it inside the Pod. Can't be changed.
 	PodMetadata *PodMetadataApplyConfiguration `json:"podMetadata,omitempty"`
@@ -54,6 +62,14 @@ func (b *PodClaimSpecApplyConfiguration) WithPriority(value int32) *PodClaimSpec
 // If called multiple times, the TimeoutSeconds field is set to the value of the last call.
 func (b *PodClaimSpecApplyConfiguration) WithTimeoutSeconds(value int32) *PodClaimSpecApplyConfiguration {
 	b.TimeoutSeconds = &value
+	return b
+}
+
+// WithLifetime sets the Lifetime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Lifetime field is set to the value of the last call.
+func (b *PodClaimSpecApplyConfiguration) WithLifetime(value v1.Duration) *PodClaimSpecApplyConfiguration {
+	b.Lifetime = &value
 	return b
 }
 

@@ -24,6 +24,10 @@ type PodClaimStatusApplyConfiguration struct {
 	NodeName *string `json:"nodeName,omitempty"`
 	// boundTime is when the controller recorded the hand-out.
 	BoundTime *metav1.Time `json:"boundTime,omitempty"`
+	// expirationTime is when the claim is deleted, and with it the Pod. Set with
+	// boundTime, from the claim's lifetime and the pool's claimLifetime; nothing
+	// changes it later. Empty: never.
+	ExpirationTime *metav1.Time `json:"expirationTime,omitempty"`
 	// observedGeneration is the metadata.generation that this status speaks of.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// conditions: Bound, Ready and Finished.
@@ -67,6 +71,14 @@ func (b *PodClaimStatusApplyConfiguration) WithNodeName(value string) *PodClaimS
 // If called multiple times, the BoundTime field is set to the value of the last call.
 func (b *PodClaimStatusApplyConfiguration) WithBoundTime(value metav1.Time) *PodClaimStatusApplyConfiguration {
 	b.BoundTime = &value
+	return b
+}
+
+// WithExpirationTime sets the ExpirationTime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ExpirationTime field is set to the value of the last call.
+func (b *PodClaimStatusApplyConfiguration) WithExpirationTime(value metav1.Time) *PodClaimStatusApplyConfiguration {
+	b.ExpirationTime = &value
 	return b
 }
 

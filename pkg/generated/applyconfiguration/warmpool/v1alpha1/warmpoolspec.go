@@ -6,6 +6,7 @@ package v1alpha1
 
 import (
 	v1 "k8s.io/api/core/v1"
+	intstr "k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // WarmPoolSpecApplyConfiguration represents a declarative configuration of the WarmPoolSpec type for use
@@ -23,22 +24,45 @@ type WarmPoolSpecApplyConfiguration struct {
 	// removes surplus idle Pods and never a claimed one. Can be changed at any
 	// time.
 	MaxSize *int32 `json:"maxSize,omitempty"`
+	// tolerance is how many idle Pods more than asked for are left alone: a number,
+	// or a share of replicas such as "10%", rounded up. When there are more of them
+	// all go. It never stands above maxSize. Default 0. Can be changed at any time.
+	Tolerance *intstr.IntOrString `json:"tolerance,omitempty"`
 	// minReadySeconds is how long, in seconds, a Pod must have been Ready before
 	// it may be handed out. 0, the default, hands it out as soon as it is Ready.
 	// Can be changed at any time.
 	MinReadySeconds *int32 `json:"minReadySeconds,omitempty"`
 	// readinessTimeoutSeconds is how long, in seconds, an idle Pod may be not
-	// Ready before it is replaced. 0 waits for ever. Default 300. Can be changed
-	// at any time.
+	// Ready before it is replaced. Where no Pod gets Ready each one is given as
+	// long as none has, up to an hour, so that a template that is broken doesn't
+	// churn. A Pod that can't be scheduled is kept: another one would fare no
+	// better. 0 waits for ever. Default 300. Can be changed at any time.
 	ReadinessTimeoutSeconds *int32 `json:"readinessTimeoutSeconds,omitempty"`
-	// paused stops the creation and the deletion of Pods by the pool; the
-	// hand-out of the Pods that are there goes on. Default false. Can be changed
-	// at any time.
+	// progressDeadlineSeconds is how long, in seconds, the pool may take until one
+	// more Pod of the present template is ready. Past it the condition Progressing is
+	// False and says why, and a roll takes away no more ready Pods until one is. 0
+	// waits for ever. Default 600. Can be changed at any time.
+	ProgressDeadlineSeconds *int32 `json:"progressDeadlineSeconds,omitempty"`
+	// maxIdleSeconds is the age, in seconds since its creation, at which an idle Pod
+	// is replaced, as far as updateStrategy lets ready ones go: for fresh images and
+	// tokens. Until then it is handed out after the younger ones. 0, the default,
+	// keeps Pods however old they are. Can be changed at any time.
+	MaxIdleSeconds *int32 `json:"maxIdleSeconds,omitempty"`
+	// updateStrategy is what a changed template does to the idle Pods. Claimed Pods
+	// are never touched. Can be changed at any time.
+	UpdateStrategy *UpdateStrategyApplyConfiguration `json:"updateStrategy,omitempty"`
+	// claimLifetime limits how long claims keep their Pods. Without it a claim keeps
+	// its Pod for as long as its own lifetime says, or for ever. A change applies to
+	// the Pods handed out after it.
+	ClaimLifetime *ClaimLifetimeApplyConfiguration `json:"claimLifetime,omitempty"`
+	// paused stops the creation and the deletion of Pods by the pool,
+	// and with them any roll; the hand-out of the Pods that are there goes on.
+	// Default false. Can be changed at any time.
 	Paused *bool `json:"paused,omitempty"`
 	// template is what the pool's Pods are made from: metadata.labels,
 	// metadata.annotations and spec. Labels and annotations that begin with
-	// warmpool.dev/ are reserved. A change applies to the Pods made after it;
-	// those that exist stay as they are.
+	// warmpool.dev/ are reserved. What a change does to the Pods that exist is said
+	// in updateStrategy.
 	Template *v1.PodTemplateSpec `json:"template,omitempty"`
 }
 
@@ -64,6 +88,14 @@ func (b *WarmPoolSpecApplyConfiguration) WithMaxSize(value int32) *WarmPoolSpecA
 	return b
 }
 
+// WithTolerance sets the Tolerance field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Tolerance field is set to the value of the last call.
+func (b *WarmPoolSpecApplyConfiguration) WithTolerance(value intstr.IntOrString) *WarmPoolSpecApplyConfiguration {
+	b.Tolerance = &value
+	return b
+}
+
 // WithMinReadySeconds sets the MinReadySeconds field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the MinReadySeconds field is set to the value of the last call.
@@ -77,6 +109,38 @@ func (b *WarmPoolSpecApplyConfiguration) WithMinReadySeconds(value int32) *WarmP
 // If called multiple times, the ReadinessTimeoutSeconds field is set to the value of the last call.
 func (b *WarmPoolSpecApplyConfiguration) WithReadinessTimeoutSeconds(value int32) *WarmPoolSpecApplyConfiguration {
 	b.ReadinessTimeoutSeconds = &value
+	return b
+}
+
+// WithProgressDeadlineSeconds sets the ProgressDeadlineSeconds field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ProgressDeadlineSeconds field is set to the value of the last call.
+func (b *WarmPoolSpecApplyConfiguration) WithProgressDeadlineSeconds(value int32) *WarmPoolSpecApplyConfiguration {
+	b.ProgressDeadlineSeconds = &value
+	return b
+}
+
+// WithMaxIdleSeconds sets the MaxIdleSeconds field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the MaxIdleSeconds field is set to the value of the last call.
+func (b *WarmPoolSpecApplyConfiguration) WithMaxIdleSeconds(value int32) *WarmPoolSpecApplyConfiguration {
+	b.MaxIdleSeconds = &value
+	return b
+}
+
+// WithUpdateStrategy sets the UpdateStrategy field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the UpdateStrategy field is set to the value of the last call.
+func (b *WarmPoolSpecApplyConfiguration) WithUpdateStrategy(value *UpdateStrategyApplyConfiguration) *WarmPoolSpecApplyConfiguration {
+	b.UpdateStrategy = value
+	return b
+}
+
+// WithClaimLifetime sets the ClaimLifetime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ClaimLifetime field is set to the value of the last call.
+func (b *WarmPoolSpecApplyConfiguration) WithClaimLifetime(value *ClaimLifetimeApplyConfiguration) *WarmPoolSpecApplyConfiguration {
+	b.ClaimLifetime = value
 	return b
 }
 

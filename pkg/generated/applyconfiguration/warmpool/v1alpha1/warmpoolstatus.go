@@ -5,7 +5,8 @@
 package v1alpha1
 
 import (
-	v1 "k8s.io/client-go/applyconfigurations/meta/v1"
+	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1 "k8s.io/client-go/applyconfigurations/meta/v1"
 )
 
 // WarmPoolStatusApplyConfiguration represents a declarative configuration of the WarmPoolStatus type for use
@@ -19,6 +20,12 @@ type WarmPoolStatusApplyConfiguration struct {
 	// readyReplicas counts the idle Pods that could be handed out: Ready for at
 	// least minReadySeconds.
 	ReadyReplicas *int32 `json:"readyReplicas,omitempty"`
+	// updatedReplicas counts those of replicas that were made from the template as
+	// it is now.
+	UpdatedReplicas *int32 `json:"updatedReplicas,omitempty"`
+	// updatedReadyReplicas counts those of readyReplicas that were made from the
+	// template as it is now.
+	UpdatedReadyReplicas *int32 `json:"updatedReadyReplicas,omitempty"`
 	// claimedReplicas counts the Pods that claims have.
 	ClaimedReplicas *int32 `json:"claimedReplicas,omitempty"`
 	// pendingClaims counts the claims that wait for a Pod of this pool.
@@ -26,10 +33,17 @@ type WarmPoolStatusApplyConfiguration struct {
 	// selector selects the idle Pods, in the form that the scale subresource
 	// and kubectl get pods -l take.
 	Selector *string `json:"selector,omitempty"`
+	// updateRevision is the hash of the template that this status speaks of; the
+	// Pods made from it carry it as the label warmpool.dev/template-hash.
+	UpdateRevision *string `json:"updateRevision,omitempty"`
+	// lastProgressTime is when the pool last got on: a Pod of the present template
+	// became ready, or the pool was complete, or its spec changed.
+	// progressDeadlineSeconds counts from it.
+	LastProgressTime *v1.Time `json:"lastProgressTime,omitempty"`
 	// observedGeneration is the metadata.generation that this status speaks of.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// conditions: Available, ReplicaFailure, AtCapacity and Paused.
-	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
+	// conditions: Available, Progressing, ReplicaFailure, AtCapacity and Paused.
+	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 
 // WarmPoolStatusApplyConfiguration constructs a declarative configuration of the WarmPoolStatus type for use with
@@ -51,6 +65,22 @@ func (b *WarmPoolStatusApplyConfiguration) WithReplicas(value int32) *WarmPoolSt
 // If called multiple times, the ReadyReplicas field is set to the value of the last call.
 func (b *WarmPoolStatusApplyConfiguration) WithReadyReplicas(value int32) *WarmPoolStatusApplyConfiguration {
 	b.ReadyReplicas = &value
+	return b
+}
+
+// WithUpdatedReplicas sets the UpdatedReplicas field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the UpdatedReplicas field is set to the value of the last call.
+func (b *WarmPoolStatusApplyConfiguration) WithUpdatedReplicas(value int32) *WarmPoolStatusApplyConfiguration {
+	b.UpdatedReplicas = &value
+	return b
+}
+
+// WithUpdatedReadyReplicas sets the UpdatedReadyReplicas field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the UpdatedReadyReplicas field is set to the value of the last call.
+func (b *WarmPoolStatusApplyConfiguration) WithUpdatedReadyReplicas(value int32) *WarmPoolStatusApplyConfiguration {
+	b.UpdatedReadyReplicas = &value
 	return b
 }
 
@@ -78,6 +108,22 @@ func (b *WarmPoolStatusApplyConfiguration) WithSelector(value string) *WarmPoolS
 	return b
 }
 
+// WithUpdateRevision sets the UpdateRevision field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the UpdateRevision field is set to the value of the last call.
+func (b *WarmPoolStatusApplyConfiguration) WithUpdateRevision(value string) *WarmPoolStatusApplyConfiguration {
+	b.UpdateRevision = &value
+	return b
+}
+
+// WithLastProgressTime sets the LastProgressTime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LastProgressTime field is set to the value of the last call.
+func (b *WarmPoolStatusApplyConfiguration) WithLastProgressTime(value v1.Time) *WarmPoolStatusApplyConfiguration {
+	b.LastProgressTime = &value
+	return b
+}
+
 // WithObservedGeneration sets the ObservedGeneration field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the ObservedGeneration field is set to the value of the last call.
@@ -89,7 +135,7 @@ func (b *WarmPoolStatusApplyConfiguration) WithObservedGeneration(value int64) *
 // WithConditions adds the given value to the Conditions field in the declarative configuration
 // and returns the receiver, so that objects can be build by chaining "With" function invocations.
 // If called multiple times, values provided by each call will be appended to the Conditions field.
-func (b *WarmPoolStatusApplyConfiguration) WithConditions(values ...*v1.ConditionApplyConfiguration) *WarmPoolStatusApplyConfiguration {
+func (b *WarmPoolStatusApplyConfiguration) WithConditions(values ...*metav1.ConditionApplyConfiguration) *WarmPoolStatusApplyConfiguration {
 	for i := range values {
 		if values[i] == nil {
 			panic("nil value passed to WithConditions")
