@@ -140,7 +140,7 @@ func podMetadata(key, value string) func(*v1alpha1.PodClaim) {
 // bound is the status of a claim that was told of its Pod a minute ago.
 func bound(pod string) func(*v1alpha1.PodClaim) {
 	return func(c *v1alpha1.PodClaim) {
-		c.Status = pool.BoundStatus(c, aPod(pod, readyFor(time.Minute)), start.Add(-time.Minute))
+		c.Status = pool.BoundStatus(c, aPod(pod, readyFor(time.Minute)), nil, start.Add(-time.Minute))
 	}
 }
 

@@ -84,7 +84,7 @@ func (r *results) err() error {
 func (c *Controller) carryOut(ctx context.Context, snapshot pool.Snapshot, actions pool.Actions, r *results) {
 	steps := []func(){
 		func() {
-			inParallel(len(actions.HandOuts), func(i int) { c.handOut(ctx, actions.HandOuts[i], r) })
+			inParallel(len(actions.HandOuts), func(i int) { c.handOut(ctx, snapshot, actions.HandOuts[i], r) })
 		},
 		func() {
 			inParallel(len(actions.ClaimStatuses), func(i int) { c.updateClaimStatus(ctx, actions.ClaimStatuses[i], r) })
@@ -102,7 +102,7 @@ func (c *Controller) carryOut(ctx context.Context, snapshot pool.Snapshot, actio
 
 // handOut gives one Pod to one claim: a patch on the Pod that can succeed once, and
 // then the claim's status, which only repeats what the Pod's owner says already.
-func (c *Controller) handOut(ctx context.Context, h pool.HandOut, r *results) {
+func (c *Controller) handOut(ctx context.Context, snapshot pool.Snapshot, h pool.HandOut, r *results) {
 	patch, err := pool.HandOutPatch(h.Pod, h.Claim)
 	if err != nil {
 		r.failed(err)
@@ -125,7 +125,7 @@ func (c *Controller) handOut(ctx context.Context, h pool.HandOut, r *results) {
 	klog.FromContext(ctx).V(2).Info("Handed out", "pod", klog.KObj(pod), "claim", klog.KObj(h.Claim))
 	r.record(func(o *pool.Outcome) { o.Pods = append(o.Pods, pod) })
 	c.recorder.Eventf(h.Claim, corev1.EventTypeNormal, v1alpha1.ReasonHandedOut, "Pod %s is this claim's", pod.Name)
-	c.updateClaimStatus(ctx, pool.ClaimStatus{Claim: h.Claim, Status: pool.BoundStatus(h.Claim, pod, c.clock.Now())}, r)
+	c.updateClaimStatus(ctx, pool.ClaimStatus{Claim: h.Claim, Status: pool.BoundStatus(h.Claim, pod, snapshot.Pool, c.clock.Now())}, r)
 }
 
 // explainRefusedHandOut tells a claim why the API server takes no hand-out for it:
@@ -261,8 +261,8 @@ func (c *Controller) createPod(ctx context.Context, warmPool *v1alpha1.WarmPool,
 
 // updatePoolStatus writes the pool's status if it says anything new.
 func (c *Controller) updatePoolStatus(ctx context.Context, snapshot pool.Snapshot, actions pool.Actions, r *results) {
-	status, changed := pool.Status(snapshot, actions, r.outcome, c.clock.Now())
-	if !changed {
+	status, change := pool.Status(snapshot, actions, r.outcome, c.clock.Now())
+	if change == pool.Unchanged {
 		return
 	}
 	warmPool := snapshot.Pool.DeepCopy()

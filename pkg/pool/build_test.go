@@ -164,7 +164,7 @@ func claimDeleting(c *v1alpha1.PodClaim) { c.DeletionTimestamp = ptr.To(ago(time
 // Pod was Ready.
 func bound(pod string) func(*v1alpha1.PodClaim) {
 	return func(c *v1alpha1.PodClaim) {
-		c.Status = pool.BoundStatus(c, aPod(pod, ready), now.Add(-time.Minute))
+		c.Status = pool.BoundStatus(c, aPod(pod, ready), nil, now.Add(-time.Minute))
 	}
 }
 

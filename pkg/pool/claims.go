@@ -28,7 +28,7 @@ func (p *planner) projectClaims() {
 		switch StateOfClaim(claim, pod) {
 		case ClaimBound:
 			if pod != nil {
-				p.setStatus(claim, BoundStatus(claim, pod, p.now), false)
+				p.setStatus(claim, BoundStatus(claim, pod, p.pool, p.now), false)
 			} else {
 				p.setStatus(claim, lostStatus(claim, p.now), true)
 			}
@@ -142,7 +142,9 @@ func (p *planner) setStatus(claim *v1alpha1.PodClaim, status v1alpha1.PodClaimSt
 
 // BoundStatus is the status of a claim to which pod was handed out. It is also the
 // way to rebuild a status that was lost: the truth is the Pod's owner.
-func BoundStatus(claim *v1alpha1.PodClaim, pod *corev1.Pod, now time.Time) v1alpha1.PodClaimStatus {
+//
+// The pool, which may be nil, limits how long the claim keeps its Pod.
+func BoundStatus(claim *v1alpha1.PodClaim, pod *corev1.Pod, pool *v1alpha1.WarmPool, now time.Time) v1alpha1.PodClaimStatus {
 	status := *claim.Status.DeepCopy()
 	status.ObservedGeneration = claim.Generation
 	if status.Pod == nil {

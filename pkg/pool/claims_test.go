@@ -213,7 +213,7 @@ func TestBoundStatusTellsAllOfThePodInOneWrite(t *testing.T) {
 		pod.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "fd00::1"}}
 	})
 	claimBefore, podBefore := claim.DeepCopy(), pod.DeepCopy()
-	got := pool.BoundStatus(claim, pod, now.Add(300*time.Millisecond))
+	got := pool.BoundStatus(claim, pod, nil, now.Add(300*time.Millisecond))
 	want := v1alpha1.PodClaimStatus{
 		Pod:                &v1alpha1.PodReference{Name: "a", UID: "uid-of-a"},
 		PodIPs:             []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "fd00::1"}},
@@ -239,11 +239,11 @@ func TestBoundStatusTellsAllOfThePodInOneWrite(t *testing.T) {
 
 func TestBoundStatusNamesThePodOnce(t *testing.T) {
 	claim := aClaim("c", bound("a"))
-	later := pool.BoundStatus(claim, aPod("a", ready, of("c")), now.Add(time.Hour))
+	later := pool.BoundStatus(claim, aPod("a", ready, of("c")), nil, now.Add(time.Hour))
 	if !reflect.DeepEqual(later, claim.Status) {
 		t.Errorf("an hour later, with nothing changed:\n got %+v\nwant %+v", later, claim.Status)
 	}
-	unready := pool.BoundStatus(claim, aPod("a", notReadyFor(time.Second), of("c")), now)
+	unready := pool.BoundStatus(claim, aPod("a", notReadyFor(time.Second), of("c")), nil, now)
 	if got, want := *unready.BoundTime, ago(time.Minute); !got.Equal(&want) {
 		t.Errorf("boundTime moved to %s, want %s", got, want)
 	}

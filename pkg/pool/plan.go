@@ -30,6 +30,9 @@ type Snapshot struct {
 	// Pods are those whose controller owner is this pool, by UID, and those
 	// whose controller owner is a claim of this pool, also one that is gone.
 	Pods []*corev1.Pod
+	// Nodes are those of the Pods, by name, as far as they are known: nodes are an
+	// optional cache. A node that isn't here is taken for a good one.
+	Nodes map[string]*corev1.Node
 }
 
 // Objects returns the objects of the snapshot.
@@ -54,6 +57,9 @@ type Actions struct {
 	// ClaimStatuses are the statuses to write of claims that aren't handed a
 	// Pod now.
 	ClaimStatuses []ClaimStatus
+	// ExpiredClaims are the claims to delete, since their time is over and their
+	// status says so. Their Pods go with them.
+	ExpiredClaims []*v1alpha1.PodClaim
 	// Deletions are the Pods to delete.
 	Deletions []Deletion
 	// Creations is how many Pods to create from the pool's template.

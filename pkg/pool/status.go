@@ -34,10 +34,25 @@ type Outcome struct {
 	CreateName string
 }
 
-// Status returns the status of the snapshot's pool and whether it differs from
-// what the pool has. It counts what the snapshot holds with the outcome applied,
-// so that the events which will soon tell of the outcome change nothing more.
-func Status(snapshot Snapshot, actions Actions, outcome Outcome, now time.Time) (status v1alpha1.WarmPoolStatus, changed bool) {
+// Change is what is new in a status.
+type Change int
+
+// The kinds of change, the most urgent last.
+const (
+	// Unchanged: there is nothing to write.
+	Unchanged Change = iota
+	// CountsChanged: only numbers and times are new. They may be written a little
+	// later, together with those that follow.
+	CountsChanged
+	// ConditionsChanged: a condition is new, or has turned, or has another reason or
+	// message, or the status speaks of another generation. Somebody may wait for it.
+	ConditionsChanged
+)
+
+// Status returns the status of the snapshot's pool and how it differs from what the
+// pool has. It counts what the snapshot holds with the outcome applied, so that the
+// events which will soon tell of the outcome change nothing more.
+func Status(snapshot Snapshot, actions Actions, outcome Outcome, now time.Time) (status v1alpha1.WarmPoolStatus, change Change) {
 	pool := snapshot.Pool
 	status = *pool.Status.DeepCopy()
 	status.ObservedGeneration = pool.Generation
@@ -64,7 +79,18 @@ func Status(snapshot Snapshot, actions Actions, outcome Outcome, now time.Time) 
 		set(v1alpha1.PoolPaused, false, v1alpha1.ReasonNotPaused, "spec.paused is false")
 	}
 	setReplicaFailure(set, actions, outcome)
-	return status, !equality.Semantic.DeepEqual(pool.Status, status)
+	return status, compare(pool.Status, status)
+}
+
+func compare(before, after v1alpha1.WarmPoolStatus) Change {
+	switch {
+	case equality.Semantic.DeepEqual(before, after):
+		return Unchanged
+	case before.ObservedGeneration == after.ObservedGeneration && equality.Semantic.DeepEqual(before.Conditions, after.Conditions):
+		return CountsChanged
+	default:
+		return ConditionsChanged
+	}
 }
 
 // setReplicaFailure follows the last attempt. Where nothing was tried the

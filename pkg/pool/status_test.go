@@ -27,12 +27,12 @@ func status(t *testing.T, s pool.Snapshot, outcome pool.Outcome) v1alpha1.WarmPo
 	if !reflect.DeepEqual(s, before) {
 		t.Error("Status changed its arguments")
 	}
-	if !changed {
+	if changed == pool.Unchanged {
 		t.Error("the status of a pool without any is said to be the same")
 	}
 	written := deepCopy(s)
 	written.Pool.Status = got
-	if again, changed := pool.Status(written, actions, outcome, now.Add(300*time.Millisecond)); changed {
+	if again, changed := pool.Status(written, actions, outcome, now.Add(300*time.Millisecond)); changed != pool.Unchanged {
 		t.Errorf("the same again is said to be a change:\n got %+v\nwant %+v", again, got)
 	}
 	return got
@@ -213,7 +213,7 @@ func TestARefusalThatRepeatsIsNotWrittenAgain(t *testing.T) {
 		t.Errorf("\n got %s: %s\nwant ReplicaFailure: %s", failure.Type, failure.Message, want)
 	}
 	s.Pool.Status = first
-	if second, changed := pool.Status(s, pool.Plan(s, now), refusal("runners-p9q4"), now.Add(time.Hour)); changed {
+	if second, changed := pool.Status(s, pool.Plan(s, now), refusal("runners-p9q4"), now.Add(time.Hour)); changed != pool.Unchanged {
 		t.Errorf("the same refusal under another name is said to be a change:\n got %+v\nwant %+v", second, first)
 	}
 }
@@ -230,7 +230,7 @@ func TestAConditionsTimeMovesOnlyWhenItTurns(t *testing.T) {
 	if !reflect.DeepEqual(s, before) {
 		t.Error("Status changed the conditions that the pool has")
 	}
-	if !changed {
+	if changed == pool.Unchanged {
 		t.Error("a pool that was paused is said to have the same status")
 	}
 	var got []string

@@ -213,7 +213,7 @@ func (r *reconcile) handOut(h pool.HandOut) {
 	switch {
 	case err == nil:
 		r.outcome.Pods = append(r.outcome.Pods, pod)
-		r.updateClaimStatus(pool.ClaimStatus{Claim: h.Claim, Status: pool.BoundStatus(h.Claim, pod, r.server.now)})
+		r.updateClaimStatus(pool.ClaimStatus{Claim: h.Claim, Status: pool.BoundStatus(h.Claim, pod, r.snapshot.Pool, r.server.now)})
 	case isRefusal(err):
 		if status, changed := pool.RefusedStatus(h.Claim, h.Pod, err, r.server.now); changed {
 			r.updateClaimStatus(pool.ClaimStatus{Claim: h.Claim, Status: status})
@@ -266,9 +266,9 @@ func (r *reconcile) createPod() (goOn bool) {
 }
 
 func (r *reconcile) updatePoolStatus() {
-	status, changed := pool.Status(r.snapshot, r.actions, r.outcome, r.server.now)
+	status, change := pool.Status(r.snapshot, r.actions, r.outcome, r.server.now)
 	r.status = status
-	if !changed {
+	if change == pool.Unchanged {
 		return
 	}
 	warmPool := r.snapshot.Pool.DeepCopy()

@@ -124,7 +124,7 @@ func (s *server) handOutBlindly(t *rapid.T) bool {
 		return true
 	}
 	told := claim.DeepCopy()
-	told.Status = pool.BoundStatus(claim, pod, s.now)
+	told.Status = pool.BoundStatus(claim, pod, nil, s.now)
 	told.Status.Pod = &v1alpha1.PodReference{Name: pod.Name, UID: pod.UID} // the server allows it once
 	_, err = s.updateClaimStatus(told)
 	reached("a deposed leader tells a claim of its Pod: " + class(err))

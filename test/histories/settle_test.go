@@ -149,7 +149,7 @@ func (s *server) checkQuiet(t *rapid.T) {
 		if snapshot.Pool == nil {
 			continue
 		}
-		if status, changed := pool.Status(snapshot, actions, pool.Outcome{}, now); changed {
+		if status, change := pool.Status(snapshot, actions, pool.Outcome{}, now); change != pool.Unchanged {
 			t.Fatalf("I7: at rest, %s later, the status changes:\n from %+v\n   to %+v", later, snapshot.Pool.Status, status)
 		}
 	}
