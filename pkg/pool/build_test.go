@@ -76,12 +76,15 @@ func creationsRefused(p *v1alpha1.WarmPool) {
 	})
 }
 
+// presentHash is that of the template of pool runners.
+var presentHash = pool.TemplateHash(&aPool().Spec.Template)
+
 // aPod is a Pod of pool runners that is a minute old and not Ready yet.
 func aPod(name string, options ...func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "ci", Name: name, UID: types.UID("uid-of-" + name), ResourceVersion: "7", CreationTimestamp: ago(time.Minute),
-			Labels:          map[string]string{v1alpha1.LabelPool: "runners", v1alpha1.LabelState: v1alpha1.StateIdle},
+			Labels:          map[string]string{v1alpha1.LabelPool: "runners", v1alpha1.LabelState: v1alpha1.StateIdle, v1alpha1.LabelTemplateHash: presentHash},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(aPool(), v1alpha1.WarmPoolKind)},
 		},
 		Status: corev1.PodStatus{Phase: corev1.PodPending},
@@ -185,6 +188,11 @@ func snapshot(p *v1alpha1.WarmPool, objects ...any) pool.Snapshot {
 			s.Claims = append(s.Claims, object)
 		case *corev1.Pod:
 			s.Pods = append(s.Pods, object)
+		case *corev1.Node:
+			if s.Nodes == nil {
+				s.Nodes = map[string]*corev1.Node{}
+			}
+			s.Nodes[object.Name] = object
 		}
 	}
 	return s
@@ -197,6 +205,12 @@ func deepCopy(s pool.Snapshot) pool.Snapshot {
 	}
 	for _, pod := range s.Pods {
 		c.Pods = append(c.Pods, pod.DeepCopy())
+	}
+	for name, node := range s.Nodes {
+		if c.Nodes == nil {
+			c.Nodes = map[string]*corev1.Node{}
+		}
+		c.Nodes[name] = node.DeepCopy()
 	}
 	return c
 }
@@ -239,6 +253,9 @@ func describe(actions pool.Actions) []string {
 			line += ", once its Pod is confirmed gone"
 		}
 		lines = append(lines, line)
+	}
+	for _, c := range actions.ExpiredClaims {
+		lines = append(lines, "delete claim "+c.Name)
 	}
 	for _, d := range actions.Deletions {
 		lines = append(lines, fmt.Sprintf("delete %s: %s", d.Pod.Name, d.Reason))

@@ -25,14 +25,20 @@ func (p *planner) projectClaims() {
 			continue // its Pod goes with it
 		}
 		pod := p.podOf(claim)
-		switch StateOfClaim(claim, pod) {
-		case ClaimBound:
+		due := expiresAt(claim)
+		p.wakeAt(due)
+		switch state := StateOfClaim(claim, pod); {
+		case !p.now.Before(due) && state == ClaimFinished:
+			p.actions.ExpiredClaims = append(p.actions.ExpiredClaims, claim)
+		case !p.now.Before(due):
+			p.setStatus(claim, expiredStatus(claim, p.now), false)
+		case state == ClaimBound:
 			if pod != nil {
 				p.setStatus(claim, BoundStatus(claim, pod, p.pool, p.now), false)
 			} else {
 				p.setStatus(claim, lostStatus(claim, p.now), true)
 			}
-		case ClaimWaiting:
+		case state == ClaimWaiting:
 			if due := waitsUntil(claim); p.now.Before(due) {
 				p.wakeAt(due)
 				p.waiting = append(p.waiting, claim)
@@ -91,6 +97,31 @@ func waitsUntil(claim *v1alpha1.PodClaim) time.Time {
 	return claim.CreationTimestamp.Add(seconds(claim.Spec.TimeoutSeconds))
 }
 
+// expiresAt is when a claim's time is over.
+func expiresAt(claim *v1alpha1.PodClaim) time.Time {
+	if claim.Status.ExpirationTime == nil {
+		return never
+	}
+	return claim.Status.ExpirationTime.Time
+}
+
+// lifetime is how long a claim may keep its Pod; 0 is for ever. The pool may be nil.
+func lifetime(claim *v1alpha1.PodClaim, pool *v1alpha1.WarmPool) time.Duration {
+	var limits v1alpha1.ClaimLifetime
+	if pool != nil {
+		limits = ptr.Deref(pool.Spec.ClaimLifetime, limits)
+	}
+	asked := cmp.Or(claim.Spec.Lifetime, limits.Default, limits.Maximum)
+	switch {
+	case asked == nil:
+		return 0
+	case limits.Maximum != nil:
+		return min(asked.Duration, limits.Maximum.Duration)
+	default:
+		return asked.Duration
+	}
+}
+
 // explainPoolNotFound tells the waiting claims that there is no pool for them.
 func (p *planner) explainPoolNotFound() {
 	for _, claim := range p.waiting {
@@ -107,6 +138,9 @@ func (p *planner) explainPoolNotFound() {
 // claim that waits.
 func (p *planner) explainWaiting() {
 	coming := len(p.starting) + p.actions.Creations
+	if !p.pool.Spec.Paused {
+		coming += len(p.retired) // their successors
+	}
 	refused := meta.IsStatusConditionTrue(p.pool.Status.Conditions, v1alpha1.PoolReplicaFailure)
 	if refused {
 		coming = len(p.starting)
@@ -150,6 +184,9 @@ func BoundStatus(claim *v1alpha1.PodClaim, pod *corev1.Pod, pool *v1alpha1.WarmP
 	if status.Pod == nil {
 		status.Pod = &v1alpha1.PodReference{Name: pod.Name, UID: pod.UID}
 		status.BoundTime = ptr.To(metav1.NewTime(now).Rfc3339Copy())
+		if d := lifetime(claim, pool); d > 0 {
+			status.ExpirationTime = ptr.To(metav1.NewTime(status.BoundTime.Add(d)).Rfc3339Copy())
+		}
 	}
 	status.PodIPs = slices.Clone(pod.Status.PodIPs)
 	status.NodeName = pod.Spec.NodeName
@@ -163,7 +200,7 @@ func BoundStatus(claim *v1alpha1.PodClaim, pod *corev1.Pod, pool *v1alpha1.WarmP
 	case corev1.PodSucceeded:
 		setCondition(&status, claim, now, v1alpha1.ClaimFinished, true, v1alpha1.ReasonPodSucceeded, "all containers of the Pod ended well")
 	case corev1.PodFailed:
-		setCondition(&status, claim, now, v1alpha1.ClaimFinished, true, v1alpha1.ReasonPodFailed, "the Pod ended with a failure: see its status")
+		setCondition(&status, claim, now, v1alpha1.ClaimFinished, true, v1alpha1.ReasonPodFailed, "the Pod ended with a failure: "+howItEnded(pod))
 	}
 	return status
 }
@@ -175,6 +212,14 @@ func lostStatus(claim *v1alpha1.PodClaim, now time.Time) v1alpha1.PodClaimStatus
 	setCondition(&status, claim, now, v1alpha1.ClaimReady, false, v1alpha1.ReasonPodLost, "the Pod is gone")
 	setCondition(&status, claim, now, v1alpha1.ClaimFinished, true, v1alpha1.ReasonPodLost,
 		fmt.Sprintf("Pod %s is gone: delete this claim, and create a new one for another Pod", status.Pod.Name))
+	return status
+}
+
+// expiredStatus is the status of a claim whose time is over.
+func expiredStatus(claim *v1alpha1.PodClaim, now time.Time) v1alpha1.PodClaimStatus {
+	status := *claim.Status.DeepCopy()
+	status.ObservedGeneration = claim.Generation
+	setCondition(&status, claim, now, v1alpha1.ClaimFinished, true, v1alpha1.ReasonExpired, "the claim's lifetime is over: it is deleted, and with it its Pod")
 	return status
 }
 

@@ -276,3 +276,89 @@ func TestRefusedStatusIsTheSameForEveryPod(t *testing.T) {
 		t.Errorf("refused again with another Pod: changed %t, %+v, want what it was", changed, again)
 	}
 }
+
+func lifetime(d time.Duration) func(*v1alpha1.PodClaim) {
+	return func(c *v1alpha1.PodClaim) { c.Spec.Lifetime = &metav1.Duration{Duration: d} }
+}
+
+// expires is when the claim's time is over, from now.
+func expires(in time.Duration) func(*v1alpha1.PodClaim) {
+	return func(c *v1alpha1.PodClaim) { c.Status.ExpirationTime = ptr.To(metav1.NewTime(now.Add(in))) }
+}
+
+func TestHowLongAClaimKeepsItsPod(t *testing.T) {
+	limits := func(preset, maximum time.Duration) *v1alpha1.WarmPool {
+		l := &v1alpha1.ClaimLifetime{}
+		if preset > 0 {
+			l.Default = &metav1.Duration{Duration: preset}
+		}
+		if maximum > 0 {
+			l.Maximum = &metav1.Duration{Duration: maximum}
+		}
+		return aPool(func(p *v1alpha1.WarmPool) { p.Spec.ClaimLifetime = l })
+	}
+	for _, c := range []struct {
+		name  string
+		pool  *v1alpha1.WarmPool
+		claim *v1alpha1.PodClaim
+		want  time.Duration // 0: for ever
+	}{
+		{"for ever, if nobody says anything", aPool(), aClaim("c"), 0},
+		{"as long as it asks for", aPool(), aClaim("c", lifetime(time.Minute)), time.Minute},
+		{"as long as it asks for, below the maximum", limits(time.Hour, 8*time.Hour), aClaim("c", lifetime(2*time.Hour)), 2 * time.Hour},
+		{"no longer than the maximum", limits(0, time.Hour), aClaim("c", lifetime(2*time.Hour)), time.Hour},
+		{"the default, if it asks for nothing", limits(time.Hour, 8*time.Hour), aClaim("c"), time.Hour},
+		{"the maximum, if there is no default either", limits(0, 8*time.Hour), aClaim("c"), 8 * time.Hour},
+		{"as long as it asks for, if its pool is gone", nil, aClaim("c", lifetime(time.Minute)), time.Minute},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got time.Duration
+			if at := pool.BoundStatus(c.claim, aPod("a", ready, of("c")), c.pool, now).ExpirationTime; at != nil {
+				got = at.Sub(now)
+			}
+			if got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestAClaimsTimeIsSetOnce(t *testing.T) {
+	claim := aClaim("c", bound("a"), lifetime(time.Hour))
+	if got := pool.BoundStatus(claim, aPod("a", notReadyFor(0), of("c")), aPool(), now); got.ExpirationTime != nil {
+		t.Errorf("a claim that had no end has one now: %s", got.ExpirationTime)
+	}
+	expires(time.Minute)(claim)
+	if got := pool.BoundStatus(claim, aPod("a", notReadyFor(0), of("c")), aPool(), now); got.ExpirationTime.Sub(now) != time.Minute {
+		t.Errorf("the end has moved to %s", got.ExpirationTime)
+	}
+}
+
+func TestPlanExpiresClaims(t *testing.T) {
+	finished := withCondition(v1alpha1.ClaimFinished, metav1.ConditionTrue, v1alpha1.ReasonExpired)
+	runPlanCases(t, []planCase{{
+		name:     "its time is waited for",
+		snapshot: snapshot(aPool(replicas(0)), aPod("a", ready, of("c")), aClaim("c", bound("a"), expires(time.Second))),
+		want:     []string{"again in 1s"},
+	}, {
+		name:     "then the claim says so",
+		snapshot: snapshot(aPool(replicas(0)), aPod("a", ready, of("c")), aClaim("c", bound("a"), expires(0))),
+		want:     []string{"claim c: Bound=True/HandedOut Ready=True/PodReady Finished=True/Expired, pod a"},
+	}, {
+		name:     "and goes",
+		snapshot: snapshot(aPool(replicas(0)), aPod("a", ready, of("c")), aClaim("c", bound("a"), expires(0), finished)),
+		want:     []string{"delete claim c"},
+	}, {
+		name:     "also when its pool is gone",
+		snapshot: snapshot(nil, aPod("a", ready, of("c")), aClaim("c", bound("a"), expires(0), finished)),
+		want:     []string{"delete claim c"},
+	}, {
+		name: "one that had finished before waits for its time as well",
+		snapshot: snapshot(aPool(replicas(0)), aPod("a", ready, of("c")),
+			aClaim("c", bound("a"), expires(time.Minute), withCondition(v1alpha1.ClaimFinished, metav1.ConditionTrue, v1alpha1.ReasonPodFailed))),
+		want: []string{"again in 1m0s"},
+	}, {
+		name:     "one that somebody deletes already isn't deleted again",
+		snapshot: snapshot(aPool(replicas(0)), aPod("a", ready, of("c")), aClaim("c", bound("a"), expires(0), finished, claimDeleting)),
+	}})
+}

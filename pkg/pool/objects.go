@@ -1,6 +1,8 @@
 package pool
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -43,7 +45,22 @@ func NewPod(pool *v1alpha1.WarmPool, name string) *corev1.Pod {
 	}
 	pod.Labels[v1alpha1.LabelPool] = pool.Name
 	pod.Labels[v1alpha1.LabelState] = v1alpha1.StateIdle
+	pod.Labels[v1alpha1.LabelTemplateHash] = TemplateHash(&pool.Spec.Template)
 	return pod
+}
+
+// TemplateHash tells templates apart: ten hexadecimal digits, the same for the same
+// template in every process.
+func TemplateHash(template *corev1.PodTemplateSpec) string {
+	// By its JSON, and not by its fields in memory: a field that a later version of
+	// the API adds, and the template doesn't use, must not change the hash of it, or an
+	// upgrade of the controller would replace every idle Pod.
+	encoded, err := json.Marshal(template)
+	if err != nil {
+		panic(fmt.Sprintf("a template that came as JSON can't be written as JSON: %v", err))
+	}
+	sum := sha256.Sum256(encoded)
+	return hex.EncodeToString(sum[:5])
 }
 
 // withoutReserved copies a map and leaves out the keys that are the controller's.

@@ -83,7 +83,7 @@ func TestHandOutPatchGivesThePodToTheClaim(t *testing.T) {
 		name:       "a claim that sets nothing",
 		pod:        func(*corev1.Pod) {},
 		claim:      func(*v1alpha1.PodClaim) {},
-		wantLabels: map[string]string{v1alpha1.LabelPool: "runners", v1alpha1.LabelState: "claimed", v1alpha1.LabelClaim: "c"},
+		wantLabels: map[string]string{v1alpha1.LabelPool: "runners", v1alpha1.LabelTemplateHash: presentHash, v1alpha1.LabelState: "claimed", v1alpha1.LabelClaim: "c"},
 	}, {
 		name: "a Pod that has lost all its labels",
 		pod:  func(pod *corev1.Pod) { pod.Labels = nil },
@@ -98,13 +98,13 @@ func TestHandOutPatchGivesThePodToTheClaim(t *testing.T) {
 		claim: podMetadata(map[string]string{"example.com/team": "red"}, map[string]string{
 			"a/b": "new", "~": "tilde", "~1": "tilde and one", "x/~y": "both", "": "empty",
 		}),
-		wantLabels:      map[string]string{v1alpha1.LabelPool: "runners", v1alpha1.LabelState: "claimed", v1alpha1.LabelClaim: "c", "example.com/team": "red"},
+		wantLabels:      map[string]string{v1alpha1.LabelPool: "runners", v1alpha1.LabelTemplateHash: presentHash, v1alpha1.LabelState: "claimed", v1alpha1.LabelClaim: "c", "example.com/team": "red"},
 		wantAnnotations: map[string]string{"a/b": "new", "a~1b": "stays", "~": "tilde", "~1": "tilde and one", "x/~y": "both", "": "empty"},
 	}, {
 		name:            "keys that are reserved",
 		pod:             func(*corev1.Pod) {},
 		claim:           podMetadata(reserved, reserved),
-		wantLabels:      map[string]string{v1alpha1.LabelPool: "runners", v1alpha1.LabelState: "claimed", v1alpha1.LabelClaim: "c"},
+		wantLabels:      map[string]string{v1alpha1.LabelPool: "runners", v1alpha1.LabelTemplateHash: presentHash, v1alpha1.LabelState: "claimed", v1alpha1.LabelClaim: "c"},
 		wantAnnotations: nil,
 	}, {
 		name: "a Pod whose controller is not its first owner",
@@ -112,7 +112,7 @@ func TestHandOutPatchGivesThePodToTheClaim(t *testing.T) {
 			pod.OwnerReferences = append([]metav1.OwnerReference{foreignOwner}, pod.OwnerReferences...)
 		},
 		claim:      func(*v1alpha1.PodClaim) {},
-		wantLabels: map[string]string{v1alpha1.LabelPool: "runners", v1alpha1.LabelState: "claimed", v1alpha1.LabelClaim: "c"},
+		wantLabels: map[string]string{v1alpha1.LabelPool: "runners", v1alpha1.LabelTemplateHash: presentHash, v1alpha1.LabelState: "claimed", v1alpha1.LabelClaim: "c"},
 	}} {
 		t.Run(c.name, func(t *testing.T) {
 			pod, claim := aPod("a", ready, c.pod), aClaim("c", c.claim)
@@ -210,7 +210,7 @@ func TestNewPodIsMadeFromTheTemplate(t *testing.T) {
 	p := aPool(func(p *v1alpha1.WarmPool) {
 		p.Spec.Template.ObjectMeta = metav1.ObjectMeta{
 			Name: "theirs", GenerateName: "theirs-", Namespace: "elsewhere", UID: "theirs", Finalizers: []string{"example.com/theirs"},
-			Labels:          map[string]string{"team": "red", v1alpha1.LabelState: "claimed", v1alpha1.LabelPool: "other", v1alpha1.LabelClaim: "theirs"},
+			Labels:          map[string]string{"team": "red", v1alpha1.LabelState: "claimed", v1alpha1.LabelPool: "other", v1alpha1.LabelClaim: "theirs", v1alpha1.LabelTemplateHash: "theirs"},
 			Annotations:     map[string]string{"note": "x", "warmpool.dev/note": "x"},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "theirs", UID: "theirs", Controller: ptr.To(true)}},
 		}
@@ -220,7 +220,10 @@ func TestNewPodIsMadeFromTheTemplate(t *testing.T) {
 	want := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "runners-x7k2", Namespace: "ci",
-			Labels:      map[string]string{"team": "red", v1alpha1.LabelState: "idle", v1alpha1.LabelPool: "runners"},
+			Labels: map[string]string{
+				"team": "red", v1alpha1.LabelState: "idle", v1alpha1.LabelPool: "runners",
+				v1alpha1.LabelTemplateHash: pool.TemplateHash(&p.Spec.Template),
+			},
 			Annotations: map[string]string{"note": "x"},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: "warmpool.dev/v1alpha1", Kind: "WarmPool", Name: "runners", UID: "uid-of-runners", Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
@@ -239,7 +242,8 @@ func TestNewPodIsMadeFromTheTemplate(t *testing.T) {
 
 func TestNewPodOfATemplateWithoutMetadata(t *testing.T) {
 	got := pool.NewPod(aPool(), "runners-1")
-	if want := map[string]string{v1alpha1.LabelState: "idle", v1alpha1.LabelPool: "runners"}; !maps.Equal(got.Labels, want) {
+	want := map[string]string{v1alpha1.LabelState: "idle", v1alpha1.LabelPool: "runners", v1alpha1.LabelTemplateHash: presentHash}
+	if !maps.Equal(got.Labels, want) {
 		t.Errorf("labels %v, want %v", got.Labels, want)
 	}
 	if state := pool.StateOfPod(got, 0, now); state != pool.PodStarting {

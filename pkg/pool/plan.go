@@ -2,23 +2,15 @@ package pool
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"warmpool.dev/controller/pkg/apis/warmpool/v1alpha1"
 )
-
-// failedPodPace is the least age at which a Pod that ended by itself is replaced.
-// A Pod that ran for a while is replaced at once; a template whose Pods end as
-// soon as they start costs the cluster one Pod a replica in this time, and not as
-// many as the API server can take.
-const failedPodPace = 10 * time.Second
 
 // Snapshot is one pool with its claims and Pods, as the listers hold them at one
 // moment. The objects may be a cache's own: nothing here changes them.
@@ -105,8 +97,10 @@ func Plan(snapshot Snapshot, now time.Time) Actions {
 	}
 	p.handOut()
 	if !p.pool.Spec.Paused {
-		p.replace()
+		p.replaceBroken()
 		p.scale()
+		p.renew()
+		p.watchProgress()
 	}
 	p.explainWaiting()
 	return p.result()
@@ -115,6 +109,7 @@ func Plan(snapshot Snapshot, now time.Time) Actions {
 // planner holds what the steps of one Plan share.
 type planner struct {
 	pool    *v1alpha1.WarmPool
+	nodes   map[string]*corev1.Node
 	now     time.Time
 	actions Actions
 	// next is the earliest time at which the clock alone changes the plan.
@@ -124,32 +119,39 @@ type planner struct {
 	owned   map[types.UID][]*corev1.Pod // by the UID of the claim that owns them
 	waiting []*v1alpha1.PodClaim        // in the order in which they are served
 
+	revision string        // the hash of the pool's template
 	idle     []*corev1.Pod // in the order in which they are handed out
 	starting []*corev1.Pod
 	failed   []*corev1.Pod
-	live     int // all Pods that use resources, maxSize's measure
-	claimed  int // those of them that claims have
+	retired  []*corev1.Pod // old ones that Recreate hands out no more
+	live     int           // all Pods that use resources, maxSize's measure
+	claimed  int           // those of them that claims have
+	deleting map[types.UID]bool
 }
 
 func newPlanner(snapshot Snapshot, now time.Time) *planner {
 	p := &planner{
-		pool:   snapshot.Pool,
-		now:    now,
-		next:   never,
-		claims: snapshot.Claims,
-		owned:  map[types.UID][]*corev1.Pod{},
+		pool:     snapshot.Pool,
+		nodes:    snapshot.Nodes,
+		now:      now,
+		next:     never,
+		claims:   snapshot.Claims,
+		owned:    map[types.UID][]*corev1.Pod{},
+		deleting: map[types.UID]bool{},
 	}
-	var minReadySeconds int32
 	if p.pool != nil {
-		minReadySeconds = p.pool.Spec.MinReadySeconds
+		p.revision = TemplateHash(&p.pool.Spec.Template)
 	}
 	for _, pod := range snapshot.Pods {
-		p.addPod(pod, minReadySeconds)
+		p.addPod(pod)
 	}
 	slices.SortFunc(p.idle, func(a, b *corev1.Pod) int {
 		// The longest Ready first: it has proved itself, and the order is the
 		// same in every plan.
-		return cmp.Or(readyAt(a, 0).Compare(readyAt(b, 0)), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(
+			cmp.Compare(p.drawback(a), p.drawback(b)),
+			readyAt(a, 0).Compare(readyAt(b, 0)),
+			cmp.Compare(a.Name, b.Name))
 	})
 	for _, pods := range p.owned {
 		slices.SortFunc(pods, func(a, b *corev1.Pod) int {
@@ -159,7 +161,7 @@ func newPlanner(snapshot Snapshot, now time.Time) *planner {
 	return p
 }
 
-func (p *planner) addPod(pod *corev1.Pod, minReadySeconds int32) {
+func (p *planner) addPod(pod *corev1.Pod) {
 	if owner := OwnerClaim(pod); owner != nil {
 		p.owned[owner.UID] = append(p.owned[owner.UID], pod)
 		if !ended(pod) {
@@ -174,14 +176,18 @@ func (p *planner) addPod(pod *corev1.Pod, minReadySeconds int32) {
 	if !ended(pod) {
 		p.live++
 	}
-	switch StateOfPod(pod, minReadySeconds, p.now) {
-	case PodIdle:
-		p.idle = append(p.idle, pod)
-	case PodStarting:
-		p.starting = append(p.starting, pod)
-		p.wakeAt(readyAt(pod, minReadySeconds))
-	case PodFailed:
+	switch state := StateOfPod(pod, p.pool.Spec.MinReadySeconds, p.now); {
+	case state == PodFailed:
 		p.failed = append(p.failed, pod)
+	case state == PodEnding:
+	case p.outdated(pod) && p.pool.Spec.UpdateStrategy.Type == v1alpha1.Recreate:
+		p.retired = append(p.retired, pod)
+	case state == PodIdle:
+		p.idle = append(p.idle, pod)
+		p.wakeAt(p.overAgeAt(pod))
+	case state == PodStarting:
+		p.starting = append(p.starting, pod)
+		p.wakeAt(readyAt(pod, p.pool.Spec.MinReadySeconds))
 	}
 }
 
@@ -194,79 +200,6 @@ func (p *planner) handOut() {
 	p.idle, p.waiting = p.idle[n:], p.waiting[n:]
 	p.claimed += n
 }
-
-// replace deletes the idle Pods that will never serve. Their successors are
-// created when the cache shows that they are going, so that a delete that is
-// refused never makes the pool too large.
-func (p *planner) replace() {
-	for _, pod := range p.failed {
-		if due := pod.CreationTimestamp.Add(failedPodPace); p.now.Before(due) {
-			p.wakeAt(due)
-			continue
-		}
-		p.delete(pod, fmt.Sprintf("ended by itself: %s", pod.Status.Phase))
-	}
-	timeout := ptr.Deref(p.pool.Spec.ReadinessTimeoutSeconds, 300)
-	if timeout == 0 {
-		return
-	}
-	for _, pod := range p.starting {
-		if !readyAt(pod, 0).Equal(never) {
-			continue // Ready, and waits for minReadySeconds only
-		}
-		if due := notReadySince(pod).Add(seconds(timeout)); p.now.Before(due) {
-			p.wakeAt(due)
-			continue
-		}
-		p.delete(pod, fmt.Sprintf("not Ready for %d s (readinessTimeoutSeconds)", timeout))
-	}
-}
-
-// scale creates the Pods that are missing and deletes those that are too many.
-//
-// Wanted are replicas idle Pods, and one for each claim that waits, as far as
-// maxSize leaves room. Failed Pods hold their place until they are replaced.
-func (p *planner) scale() {
-	maxSize := int(p.pool.Spec.MaxSize)
-	wanted := int(ptr.Deref(p.pool.Spec.Replicas, 1)) + len(p.waiting)
-	if allowed := max(maxSize-p.claimed, 0); maxSize > 0 && wanted > allowed {
-		p.actions.AtCapacity = true
-		wanted = allowed
-	}
-	have := len(p.idle) + len(p.starting) + len(p.failed)
-	if have > wanted {
-		p.deleteSurplus(have - wanted)
-		return
-	}
-	p.actions.Creations = wanted - have
-	// Pods that are terminating still use what maxSize is there to limit.
-	if room := max(maxSize-p.live, 0); maxSize > 0 && p.actions.Creations > room {
-		p.actions.AtCapacity = true
-		p.actions.Creations = room
-	}
-}
-
-// deleteSurplus deletes n Pods of those that can be missed best: failed ones,
-// then those that are furthest from being ready, the youngest first.
-func (p *planner) deleteSurplus(n int) {
-	starting := slices.SortedFunc(slices.Values(p.starting), func(a, b *corev1.Pod) int {
-		return cmp.Or(
-			compareBool(scheduled(a), scheduled(b)),
-			b.CreationTimestamp.Compare(a.CreationTimestamp.Time),
-			cmp.Compare(a.Name, b.Name))
-	})
-	failed := slices.SortedFunc(slices.Values(p.failed), func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
-	idle := slices.Clone(p.idle)
-	slices.Reverse(idle)
-	all := slices.Concat(failed, starting, idle)
-	staying := slices.DeleteFunc(all, p.deletes)
-	n -= len(all) - len(staying) // those go already
-	for _, pod := range staying[:max(n, 0)] {
-		p.delete(pod, "more idle Pods than asked for")
-	}
-}
-
-func scheduled(pod *corev1.Pod) bool { return pod.Spec.NodeName != "" }
 
 // compareBool orders false before true.
 func compareBool(a, b bool) int {
@@ -281,24 +214,25 @@ func compareBool(a, b bool) int {
 }
 
 func (p *planner) delete(pod *corev1.Pod, reason string) {
+	p.deleting[pod.UID] = true
 	p.actions.Deletions = append(p.actions.Deletions, Deletion{Pod: pod, Reason: reason})
 }
 
-func (p *planner) deletes(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(p.actions.Deletions, func(d Deletion) bool { return d.Pod == pod })
+// staying returns those of pods that aren't deleted by this plan.
+func (p *planner) staying(pods []*corev1.Pod) []*corev1.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return p.deleting[pod.UID] })
 }
 
-// wakeAt asks for another plan at the time t.
+// wakeAt asks for another plan at the time t, if that is to come.
 func (p *planner) wakeAt(t time.Time) {
-	if t.Before(p.next) {
+	if t.Before(p.next) && p.now.Before(t) {
 		p.next = t
 	}
 }
 
 func (p *planner) result() Actions {
 	if p.next.Before(never) {
-		// A plan that is due now would have been made; at least a millisecond
-		// keeps a rounding from turning into a loop.
+		// At least a millisecond keeps a rounding from turning into a loop.
 		p.actions.RequeueAfter = max(p.next.Sub(p.now), time.Millisecond)
 	}
 	return p.actions

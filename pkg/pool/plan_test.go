@@ -87,7 +87,7 @@ func TestPlanFills(t *testing.T) {
 	}, {
 		name: "foreign labels change nothing, the owner counts",
 		snapshot: snapshot(aPool(replicas(1)), aPod("a", ready, func(pod *corev1.Pod) {
-			pod.Labels = map[string]string{v1alpha1.LabelState: v1alpha1.StateClaimed, v1alpha1.LabelClaim: "c"}
+			pod.Labels[v1alpha1.LabelState], pod.Labels[v1alpha1.LabelClaim] = v1alpha1.StateClaimed, "c"
 		})),
 	}})
 }

@@ -20,8 +20,10 @@ import (
 //	Starting  the pool's, not Ready for long       Ready for               kubelet
 //	          enough                               minReadySeconds: Idle
 //	          "                                    readinessTimeout: Ending  delete by the pool
-//	Idle      the pool's, can be handed out        hand-out: Claimed       one JSON patch
+//	Idle      the pool's, Ready for long enough    hand-out: Claimed       one JSON patch
 //	          "                                    surplus: Ending         delete by the pool
+//	Starting  made from an old template, over age  renewed: Ending         delete by the pool
+//	or Idle   or on a bad node (drawback)
 //	Claimed   a claim's                            claim deleted: Ending   garbage collector
 //	Failed    the pool's, ended by itself          replaced: Ending        delete by the pool
 //	Ending    has a deletionTimestamp              gone                    kubelet
@@ -44,7 +46,8 @@ const (
 //	          "                                    timeoutSeconds: Finished  the claim's status
 //	Bound     a Pod has, or status.pod names one   Pod ended, gone:          the claim's status
 //	                                               Finished
-//	Finished  its condition Finished is True       never                     -
+//	          "                                    expirationTime: Finished  the claim's status
+//	Finished  its condition Finished is True       expirationTime: gone      delete of the claim
 type ClaimState string
 
 // The states of a claim.

@@ -57,7 +57,9 @@ func Status(snapshot Snapshot, actions Actions, outcome Outcome, now time.Time) 
 	status = *pool.Status.DeepCopy()
 	status.ObservedGeneration = pool.Generation
 	status.Selector = IdleSelector(pool.Name)
-	count(&status, snapshot.with(outcome), now)
+	p := newPlanner(snapshot.with(outcome), now)
+	p.projectClaims()
+	p.count(&status)
 
 	set := func(kind string, isTrue bool, reason, message string) {
 		meta.SetStatusCondition(&status.Conditions, newCondition(pool.Generation, now, kind, isTrue, reason, message))
@@ -79,6 +81,7 @@ func Status(snapshot Snapshot, actions Actions, outcome Outcome, now time.Time) 
 		set(v1alpha1.PoolPaused, false, v1alpha1.ReasonNotPaused, "spec.paused is false")
 	}
 	setReplicaFailure(set, actions, outcome)
+	p.setProgressing(&status)
 	return status, compare(pool.Status, status)
 }
 
@@ -107,18 +110,32 @@ func setReplicaFailure(set func(kind string, isTrue bool, reason, message string
 	}
 }
 
-func count(status *v1alpha1.WarmPoolStatus, snapshot Snapshot, now time.Time) {
-	p := newPlanner(snapshot, now)
-	p.projectClaims()
+// count sets the numbers of a status.
+func (p *planner) count(status *v1alpha1.WarmPoolStatus) {
+	status.UpdateRevision = p.revision
 	status.PendingClaims = int32(len(p.waiting))
-	status.ReadyReplicas = int32(len(p.idle))
-	status.Replicas = int32(len(p.idle) + len(p.starting) + len(p.failed))
 	status.ClaimedReplicas = 0
-	for _, pod := range snapshot.Pods {
-		if StateOfPod(pod, 0, now) == PodClaimed {
-			status.ClaimedReplicas++
+	for _, pods := range p.owned {
+		for _, pod := range pods {
+			if pod.DeletionTimestamp == nil {
+				status.ClaimedReplicas++
+			}
 		}
 	}
+	status.ReadyReplicas = int32(len(p.idle))
+	all := slices.Concat(p.idle, p.starting, p.failed, p.retired)
+	status.Replicas = int32(len(all))
+	status.UpdatedReplicas = p.countUpdated(all)
+	status.UpdatedReadyReplicas = p.countUpdated(p.idle)
+}
+
+func (p *planner) countUpdated(pods []*corev1.Pod) (n int32) {
+	for _, pod := range pods {
+		if !p.outdated(pod) {
+			n++
+		}
+	}
+	return n
 }
 
 // with returns the snapshot as it will be once the cache shows the outcome.
@@ -136,6 +153,7 @@ func (s Snapshot) with(outcome Outcome) Snapshot {
 	}
 	return Snapshot{
 		Pool:   s.Pool,
+		Nodes:  s.Nodes,
 		Pods:   slices.Collect(maps.Values(pods)),
 		Claims: slices.Collect(maps.Values(claims)),
 	}

@@ -9,8 +9,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"warmpool.dev/controller/pkg/apis/warmpool/v1alpha1"
 	"warmpool.dev/controller/pkg/pool"
@@ -51,6 +54,9 @@ func TestStatusOfANewPool(t *testing.T) {
 	})
 	want := v1alpha1.WarmPoolStatus{
 		Replicas:           2,
+		UpdatedReplicas:    2,
+		UpdateRevision:     presentHash,
+		LastProgressTime:   ptr.To(metav1.NewTime(now)),
 		Selector:           "warmpool.dev/pool=runners,warmpool.dev/state=idle",
 		ObservedGeneration: 4,
 		Conditions: []metav1.Condition{
@@ -58,6 +64,7 @@ func TestStatusOfANewPool(t *testing.T) {
 			{Type: "AtCapacity", Status: "False", ObservedGeneration: 4, LastTransitionTime: metav1.NewTime(now), Reason: "Room", Message: "spec.maxSize keeps no Pod from being created"},
 			{Type: "Paused", Status: "False", ObservedGeneration: 4, LastTransitionTime: metav1.NewTime(now), Reason: "NotPaused", Message: "spec.paused is false"},
 			{Type: "ReplicaFailure", Status: "False", ObservedGeneration: 4, LastTransitionTime: metav1.NewTime(now), Reason: "CreateAccepted", Message: "the API server accepts the Pods"},
+			{Type: "Progressing", Status: "True", ObservedGeneration: 4, LastTransitionTime: metav1.NewTime(now), Reason: "Filling", Message: "Pods are being started"},
 		},
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -66,8 +73,8 @@ func TestStatusOfANewPool(t *testing.T) {
 }
 
 func TestStatusCounts(t *testing.T) {
-	const quiet = "Available=True/EnoughReady AtCapacity=False/Room Paused=False/NotPaused ReplicaFailure=False/CreateAccepted"
-	const tooFew = "Available=False/TooFewReady AtCapacity=False/Room Paused=False/NotPaused ReplicaFailure=False/CreateAccepted"
+	const quiet = "Available=True/EnoughReady AtCapacity=False/Room Paused=False/NotPaused ReplicaFailure=False/CreateAccepted Progressing=True/Complete"
+	const tooFew = "Available=False/TooFewReady AtCapacity=False/Room Paused=False/NotPaused ReplicaFailure=False/CreateAccepted Progressing=True/Filling"
 	for _, c := range []struct {
 		name     string
 		snapshot pool.Snapshot
@@ -107,7 +114,7 @@ func TestStatusCounts(t *testing.T) {
 		name:     "a hand-out that was refused leaves the Pod idle and the claim pending",
 		snapshot: snapshot(aPool(replicas(1)), aPod("a", ready), aClaim("c1")),
 		outcome:  pool.Outcome{Pods: []*corev1.Pod{aPod("b")}, Created: 1},
-		want:     []string{"replicas 2, ready 1, claimed 0, pending 1", quiet},
+		want:     []string{"replicas 2, ready 1, claimed 0, pending 1", strings.Replace(quiet, "Complete", "Filling", 1)},
 	}, {
 		name:     "a hand-out whose claim's status couldn't be written counts all the same",
 		snapshot: snapshot(aPool(replicas(0)), aPod("a", ready), aClaim("c1")),
@@ -147,14 +154,14 @@ func TestStatusConditions(t *testing.T) {
 		snapshot: snapshot(aPool(replicas(2), maxSize(1)), aPod("a", ready)),
 		want: []string{
 			"replicas 1, ready 1, claimed 0, pending 0",
-			"Available=False/TooFewReady AtCapacity=True/MaxSize Paused=False/NotPaused ReplicaFailure=False/CreateAccepted",
+			"Available=False/TooFewReady AtCapacity=True/MaxSize Paused=False/NotPaused ReplicaFailure=False/CreateAccepted Progressing=True/Complete",
 		},
 	}, {
 		name:     "a paused pool that isn't full",
 		snapshot: snapshot(aPool(paused)),
 		want: []string{
 			"replicas 0, ready 0, claimed 0, pending 0",
-			"Available=False/TooFewReady AtCapacity=False/Room Paused=True/Paused ReplicaFailure=False/CreateAccepted",
+			"Available=False/TooFewReady AtCapacity=False/Room Paused=True/Paused ReplicaFailure=False/CreateAccepted Progressing=Unknown/Paused",
 		},
 	}, {
 		name:     "a creation is refused, after others were accepted",
@@ -162,21 +169,21 @@ func TestStatusConditions(t *testing.T) {
 		outcome:  pool.Outcome{Pods: []*corev1.Pod{aPod("a")}, Created: 1, CreateError: errors.New("exceeded quota"), CreateName: "runners-1"},
 		want: []string{
 			"replicas 1, ready 0, claimed 0, pending 0",
-			"Available=False/TooFewReady AtCapacity=False/Room Paused=False/NotPaused ReplicaFailure=True/FailedCreate",
+			"Available=False/TooFewReady AtCapacity=False/Room Paused=False/NotPaused ReplicaFailure=True/FailedCreate Progressing=True/Filling",
 		},
 	}, {
 		name:     "a creation that failed for no fault of the pool's says nothing of it",
 		snapshot: snapshot(aPool()),
 		want: []string{
 			"replicas 0, ready 0, claimed 0, pending 0",
-			"Available=False/TooFewReady AtCapacity=False/Room Paused=False/NotPaused",
+			"Available=False/TooFewReady AtCapacity=False/Room Paused=False/NotPaused Progressing=True/Filling",
 		},
 	}, {
 		name:     "the refusal stays while no attempt says otherwise",
 		snapshot: snapshot(aPool(creationsRefused)),
 		want: []string{
 			"replicas 0, ready 0, claimed 0, pending 0",
-			"ReplicaFailure=True/FailedCreate Available=False/TooFewReady AtCapacity=False/Room Paused=False/NotPaused",
+			"ReplicaFailure=True/FailedCreate Available=False/TooFewReady AtCapacity=False/Room Paused=False/NotPaused Progressing=True/Filling",
 		},
 	}, {
 		name:     "the refusal is over once a creation is accepted",
@@ -184,14 +191,14 @@ func TestStatusConditions(t *testing.T) {
 		outcome:  pool.Outcome{Pods: []*corev1.Pod{aPod("a")}, Created: 1},
 		want: []string{
 			"replicas 1, ready 0, claimed 0, pending 0",
-			"ReplicaFailure=False/CreateAccepted Available=False/TooFewReady AtCapacity=False/Room Paused=False/NotPaused",
+			"ReplicaFailure=False/CreateAccepted Available=False/TooFewReady AtCapacity=False/Room Paused=False/NotPaused Progressing=True/Filling",
 		},
 	}, {
 		name:     "the refusal is over once nothing has to be created",
 		snapshot: snapshot(aPool(creationsRefused), aPod("a", ready)),
 		want: []string{
 			"replicas 1, ready 1, claimed 0, pending 0",
-			"ReplicaFailure=False/CreateAccepted Available=True/EnoughReady AtCapacity=False/Room Paused=False/NotPaused",
+			"ReplicaFailure=False/CreateAccepted Available=True/EnoughReady AtCapacity=False/Room Paused=False/NotPaused Progressing=True/Complete",
 		},
 	}} {
 		t.Run(c.name, func(t *testing.T) {
@@ -208,12 +215,12 @@ func TestARefusalThatRepeatsIsNotWrittenAgain(t *testing.T) {
 		return pool.Outcome{CreateName: name, CreateError: fmt.Errorf("pods %q is forbidden: exceeded quota: pods", name)}
 	}
 	first, _ := pool.Status(s, pool.Plan(s, now), refusal("runners-x7k2"), now)
-	failure := first.Conditions[len(first.Conditions)-1]
+	failure := meta.FindStatusCondition(first.Conditions, v1alpha1.PoolReplicaFailure)
 	if want := `pods "NAME" is forbidden: exceeded quota: pods`; failure.Type != "ReplicaFailure" || failure.Message != want {
 		t.Errorf("\n got %s: %s\nwant ReplicaFailure: %s", failure.Type, failure.Message, want)
 	}
 	s.Pool.Status = first
-	if second, changed := pool.Status(s, pool.Plan(s, now), refusal("runners-p9q4"), now.Add(time.Hour)); changed != pool.Unchanged {
+	if second, changed := pool.Status(s, pool.Plan(s, now), refusal("runners-p9q4"), now.Add(time.Minute)); changed != pool.Unchanged {
 		t.Errorf("the same refusal under another name is said to be a change:\n got %+v\nwant %+v", second, first)
 	}
 }
@@ -242,6 +249,7 @@ func TestAConditionsTimeMovesOnlyWhenItTurns(t *testing.T) {
 		"AtCapacity=False since 12:00:00",
 		"Paused=True since 13:00:00",
 		"ReplicaFailure=False since 12:00:00",
+		"Progressing=Unknown since 13:00:00",
 	})
 }
 
@@ -250,9 +258,16 @@ func TestIdleSelectorSelectsWhatNewPodMakes(t *testing.T) {
 	if want := "warmpool.dev/pool=runners,warmpool.dev/state=idle"; selector != want {
 		t.Errorf("got %s, want %s", selector, want)
 	}
-	for key, value := range pool.NewPod(aPool(), "runners-1").Labels {
-		if !strings.Contains(selector, key+"="+value) {
-			t.Errorf("%s doesn't select label %s=%s", selector, key, value)
-		}
+	parsed, err := labels.Parse(selector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := pool.NewPod(aPool(), "runners-1")
+	if !parsed.Matches(labels.Set(pod.Labels)) {
+		t.Errorf("%s doesn't select a new Pod, with the labels %v", selector, pod.Labels)
+	}
+	of("c")(pod)
+	if parsed.Matches(labels.Set(pod.Labels)) {
+		t.Errorf("%s selects a claimed Pod, with the labels %v", selector, pod.Labels)
 	}
 }
