@@ -199,5 +199,11 @@ func TestPlanHasPatienceWithABrokenTemplate(t *testing.T) {
 	}, {
 		name:     "a Pod that can't be scheduled is kept",
 		snapshot: snapshot(pool(time.Hour), aPod("a", created(time.Hour), unschedulable("no room"))),
+	}, {
+		name: "and has its time from when it is scheduled",
+		snapshot: snapshot(pool(0), aPod("a", created(time.Hour), func(pod *corev1.Pod) {
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: ago(10 * time.Second)}}
+		})),
+		want: []string{"again in 50s"},
 	}})
 }

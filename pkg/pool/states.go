@@ -131,14 +131,17 @@ func readyAt(pod *corev1.Pod, minReadySeconds int32) time.Time {
 }
 
 // notReadySince is when a Pod that isn't Ready was last Ready, or else when it was
-// created.
+// put on its node, or was created.
 func notReadySince(pod *corev1.Pod) time.Time {
 	since := pod.CreationTimestamp.Time
 	// The kubelet sets the condition to False when it first sees the Pod, which
 	// is later than the creation; that is no loss of readiness, but it is close
-	// enough to count from, and needs no memory.
-	if ready := condition(pod, corev1.PodReady); ready != nil && ready.LastTransitionTime.After(since) {
-		since = ready.LastTransitionTime.Time
+	// enough to count from, and needs no memory. A Pod for which there was no place
+	// for long has only begun when there is.
+	for _, kind := range []corev1.PodConditionType{corev1.PodScheduled, corev1.PodReady} {
+		if c := condition(pod, kind); c != nil && c.LastTransitionTime.After(since) {
+			since = c.LastTransitionTime.Time
+		}
 	}
 	return since
 }

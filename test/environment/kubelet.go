@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -144,6 +145,31 @@ func (n *Namespace) SetReady(pod *corev1.Pod, ready bool) {
 func (n *Namespace) EndPod(pod *corev1.Pod, phase corev1.PodPhase) {
 	n.t.Helper()
 	n.setPodStatus(pod, corev1.PodStatus{Phase: phase, Conditions: []corev1.PodCondition{readyCondition(false)}})
+}
+
+// EvictPod ends a Pod as a kubelet does that needs its resources.
+func (n *Namespace) EvictPod(pod *corev1.Pod, message string) {
+	n.t.Helper()
+	n.setPodStatus(pod, corev1.PodStatus{
+		Phase: corev1.PodFailed, Reason: "Evicted", Message: message, Conditions: []corev1.PodCondition{readyCondition(false)},
+	})
+}
+
+// DrainPod ends a Pod as kubectl drain does.
+func (n *Namespace) DrainPod(pod *corev1.Pod) {
+	n.t.Helper()
+	err := n.env.Kube.CoreV1().Pods(n.Name).EvictV1(n.t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod.Name}})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// SetUnschedulable tells of a Pod what the scheduler does that finds no place for it.
+func (n *Namespace) SetUnschedulable(pod *corev1.Pod, message string) {
+	n.t.Helper()
+	n.setPodStatus(pod, corev1.PodStatus{Conditions: []corev1.PodCondition{{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: message, LastTransitionTime: metav1.Now(),
+	}}})
 }
 
 func (n *Namespace) setPodStatus(pod *corev1.Pod, status corev1.PodStatus) {
