@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"warmpool.dev/controller/pkg/apis/warmpool/v1alpha1"
@@ -51,16 +52,42 @@ func NewPod(pool *v1alpha1.WarmPool, name string) *corev1.Pod {
 
 // TemplateHash tells templates apart: ten hexadecimal digits, the same for the same
 // template in every process.
+//
+// An upgrade of the controller must not change it, or every idle Pod would be replaced.
+// So it is made from what the template's JSON says: not from fields in memory, of which
+// later versions of the API have more, and without those that say nothing, which one
+// version writes and another leaves out (argoproj/argo-rollouts#4755).
 func TemplateHash(template *corev1.PodTemplateSpec) string {
-	// By its JSON, and not by its fields in memory: a field that a later version of
-	// the API adds, and the template doesn't use, must not change the hash of it, or an
-	// upgrade of the controller would replace every idle Pod.
-	encoded, err := json.Marshal(template)
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(template)
 	if err != nil {
-		panic(fmt.Sprintf("a template that came as JSON can't be written as JSON: %v", err))
+		panic(fmt.Sprintf("a template that came as JSON can't be turned back: %v", err))
+	}
+	encoded, err := json.Marshal(withoutVoid(fields)) // sorts the keys
+	if err != nil {
+		panic(fmt.Sprintf("a template that came as JSON can't be turned back: %v", err))
 	}
 	sum := sha256.Sum256(encoded)
 	return hex.EncodeToString(sum[:5])
+}
+
+// withoutVoid leaves out what is null, and resources that ask for nothing. Other empty
+// objects may mean something: an empty selector selects all.
+func withoutVoid(value any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		for key, inner := range value {
+			if object, ok := inner.(map[string]any); inner == nil || ok && len(object) == 0 && key == "resources" {
+				delete(value, key)
+				continue
+			}
+			value[key] = withoutVoid(inner)
+		}
+	case []any:
+		for i := range value {
+			value[i] = withoutVoid(value[i])
+		}
+	}
+	return value
 }
 
 // withoutReserved copies a map and leaves out the keys that are the controller's.

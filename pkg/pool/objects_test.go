@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -302,4 +303,59 @@ func TestPoolsWithTheSameBeginningKeepTheirPodsApart(t *testing.T) {
 	ready(podOfB)
 	expect(t, describe(plan(t, snapshot(a, podOfA, podOfB))), nil)
 	expect(t, describe(plan(t, snapshot(b, podOfA))), []string{"create 1"})
+}
+
+// TestTheHashOfATemplateNeverChanges is there for upgrades: another hash for the same
+// template replaces every idle Pod of every pool.
+func TestTheHashOfATemplateNeverChanges(t *testing.T) {
+	template := func(change func(*corev1.PodTemplateSpec)) *corev1.PodTemplateSpec {
+		template := &corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"team": "red", "app": "ci"}},
+			Spec: corev1.PodSpec{
+				Containers: []corev1.Container{{
+					Name: "runner", Image: "example.com/runner:1",
+					Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}},
+				}, {
+					Name: "helper", Image: "example.com/helper:1",
+				}},
+				Volumes: []corev1.Volume{{Name: "work", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+					VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{},
+				}}}},
+				Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+					{TopologyKey: "kubernetes.io/hostname", LabelSelector: &metav1.LabelSelector{}},
+				}}},
+			},
+		}
+		change(template)
+		return template
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*corev1.PodTemplateSpec)
+		want   string
+	}{
+		{"as it is", func(*corev1.PodTemplateSpec) {}, "ee872a30bb"},
+		{"with an empty list", func(t *corev1.PodTemplateSpec) { t.Spec.Containers[1].Command = []string{} }, "ee872a30bb"},
+		{"another image", func(t *corev1.PodTemplateSpec) { t.Spec.Containers[1].Image = "example.com/helper:2" }, "1753d232d6"},
+		{"another annotation", func(t *corev1.PodTemplateSpec) { t.Annotations = map[string]string{"version": "2"} }, "b8cc055b17"},
+		{"a selector that selects none, not all", func(t *corev1.PodTemplateSpec) {
+			t.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector = nil
+		}, "26e8c864a6"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			before := template(c.change)
+			if got := pool.TemplateHash(before); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+			if !reflect.DeepEqual(before, template(c.change)) {
+				t.Error("TemplateHash changed its argument")
+			}
+		})
+	}
+}
+
+func BenchmarkTemplateHash(b *testing.B) {
+	for b.Loop() {
+		pool.TemplateHash(&aPool().Spec.Template)
+	}
 }
