@@ -7,6 +7,7 @@
 //	binary.go        the controller's program, built once, with -race if the tests are
 //	controller.go    the controller's process: start, stop, kill
 //	freeze.go        a controller that sleeps
+//	proxy.go         a proxy between a controller and its API server
 //	log.go           what it prints, and what must not be in it
 //	namespace.go     a test's own namespace
 //	objects.go       pools and claims: build, create, read

@@ -172,6 +172,17 @@ func (n *Namespace) SetUnschedulable(pod *corev1.Pod, message string) {
 	}}})
 }
 
+// SetWaiting tells of a Pod what a kubelet does that can't start its container, the
+// reason being ImagePullBackOff, say.
+func (n *Namespace) SetWaiting(pod *corev1.Pod, reason, message string) {
+	n.t.Helper()
+	container := pod.Spec.Containers[0]
+	n.setPodStatus(pod, corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+		Name: container.Name, Image: container.Image,
+		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}},
+	}}})
+}
+
 func (n *Namespace) setPodStatus(pod *corev1.Pod, status corev1.PodStatus) {
 	n.t.Helper()
 	if err := n.env.patchPodStatus(n.t.Context(), pod, status); err != nil {

@@ -4,6 +4,7 @@ package environment
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -93,6 +94,12 @@ func (n *Namespace) PatchPool(name, patch string) {
 	if _, err := n.env.Warmpool.WarmpoolV1alpha1().WarmPools(n.Name).Patch(n.t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		n.t.Fatal(err)
 	}
+}
+
+// PatchTemplate gives a pool another template: one with the annotation "version".
+func (n *Namespace) PatchTemplate(name, version string) {
+	n.t.Helper()
+	n.PatchPool(name, fmt.Sprintf(`{"spec": {"template": {"metadata": {"annotations": {"version": %q}}}}}`, version))
 }
 
 // Pool reads a pool.

@@ -29,6 +29,21 @@ func (n *Namespace) WaitPool(name string, ready, claimed int32) {
 	})
 }
 
+// WaitRolled waits until a pool has so many idle Pods, all ready and of its present
+// template.
+func (n *Namespace) WaitRolled(name string, ready int32) {
+	n.t.Helper()
+	n.Eventually(fmt.Sprintf("pool %s to have %d ready Pods of the present template", name, ready), func() error {
+		pool := n.Pool(name)
+		s := pool.Status
+		if s.Replicas != ready || s.UpdatedReadyReplicas != ready || s.ObservedGeneration != pool.Generation {
+			return fmt.Errorf("it has %d idle, %d of them updated and ready (generation %d of %d)",
+				s.Replicas, s.UpdatedReadyReplicas, s.ObservedGeneration, pool.Generation)
+		}
+		return nil
+	})
+}
+
 // WaitBound waits until the claims are bound, checks that the Pod of each has the
 // claim as its owner, by UID, and returns the Pods' UIDs by the claims' names.
 func (n *Namespace) WaitBound(claims ...string) map[string]types.UID {

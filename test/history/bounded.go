@@ -4,11 +4,11 @@ package history
 
 import (
 	"math"
-	"strconv"
-	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"warmpool.dev/controller/test/faultproxy"
 )
 
 // I3 judges that no creation takes a pool beyond its bounds. It is judged at each
@@ -38,7 +38,7 @@ import (
 // Terms.Excess forgives so many creations in all.
 func I3(h *History, terms Terms) []Violation {
 	v := &verdict{rule: "I3"}
-	past := boundsOf(h)
+	past := pastOf(h)
 	h.replay(func(s step) {
 		owner := Owner{}
 		if s.pod != nil && s.old == nil && !s.Deleted && !s.Initial {
@@ -47,9 +47,12 @@ func I3(h *History, terms Terms) []Violation {
 		if owner.Kind != kindPool {
 			return
 		}
-		b := past.over(owner.UID, viewOf(s.Version, terms), s.Version)
+		since := viewOf(s.Version, terms, func(r *faultproxy.Request) bool {
+			return r.Verb == "create" && r.GroupResource() == Pods && r.Namespace == s.pod.Namespace && r.Name == s.pod.Name
+		})
+		b := boundOver(past.inForce(owner.UID, since, s.Version))
 		idle := len(s.world.Idle(owner.UID))
-		waiting := len(s.world.Waiting(s.pod.Namespace, owner.Name)) + b.lostClaims
+		waiting := len(s.world.Waiting(s.pod.Namespace, owner.Name)) + past.lostClaims(s.pod.Namespace, owner.Name, since, s.Version)
 		pool := s.world.Pools[owner.UID]
 		switch {
 		case !b.open:
@@ -66,128 +69,58 @@ func I3(h *History, terms Terms) []Violation {
 	return v.found
 }
 
-// view is where the view back begins: at a revision, or else at a time.
-type view struct {
-	revision int64 // 0: unknown
-	time     time.Time
-}
-
-func (a view) includes(until int64, untilTime time.Time) bool {
-	if a.revision > 0 {
-		return until > a.revision
-	}
-	return untilTime.After(a.time)
-}
-
-// viewOf returns how far back the controller's knowledge may lie at a creation.
-func viewOf(created *Version, terms Terms) view {
-	for i := range terms.Logs {
-		log := &terms.Logs[i]
-		for j := range log.Requests {
-			r := &log.Requests[j]
-			if r.Verb == "create" && r.Resource == Pods.Resource && r.Namespace == created.pod.Namespace && r.Name == created.pod.Name {
-				at := r.Arrived.Add(-terms.Lag)
-				pools, claims := revisionOf(log.SeenAt(WarmPools, at)), revisionOf(log.SeenAt(PodClaims, at))
-				// Where it had seen nothing of one of them yet, the view goes back
-				// to the beginning.
-				return view{revision: max(min(pools, claims), 1), time: at}
-			}
-		}
-	}
-	return view{time: created.Time.Add(-terms.Lag)}
-}
-
-// bound is what a pool may have in a state of what others write.
+// bound is what a pool may have.
 type bound struct {
-	open       bool // creation is allowed at all
-	idle       int  // replicas and surge
-	size       int  // maxSize
-	lostClaims int  // waiting claims that were deleted
+	open bool // creation is allowed at all
+	idle int  // replicas and surge
+	size int  // maxSize
 }
 
-// bounds is the past of all pools.
-type bounds struct {
-	pools  map[types.UID][]poolState
-	claims []lostClaim
-}
-
-// poolState is a bound and when it began; the next one ends it.
-type poolState struct {
-	bound
-	from     int64
-	fromTime time.Time
-}
-
-// lostClaim is a claim that was deleted while it waited.
-type lostClaim struct {
-	namespace, pool string
-	at              int64
-	time            time.Time
-}
-
-func boundsOf(h *History) *bounds {
-	b := &bounds{pools: map[types.UID][]poolState{}}
-	h.replay(func(s step) {
-		switch {
-		case s.pool != nil:
-			b.pools[s.pool.UID] = append(b.pools[s.pool.UID], poolState{boundOf(s), s.Revision, s.Time})
-		case s.claim != nil && s.old != nil:
-			// A deletion can come in two steps; the first is what counts.
-			leaves := s.Deleted || s.claim.DeletionTimestamp != nil
-			if leaves && s.old.claim.DeletionTimestamp == nil && s.world.waits(s.old.claim) {
-				b.claims = append(b.claims, lostClaim{s.claim.Namespace, s.claim.Spec.PoolName, s.Revision, s.Time})
-			}
-		}
-	})
-	return b
-}
-
-func boundOf(s step) bound {
-	spec := s.pool.Spec
-	b := bound{open: !s.Deleted && s.pool.DeletionTimestamp == nil && !spec.Paused, idle: 1, size: math.MaxInt}
-	if spec.Replicas != nil {
-		b.idle = int(*spec.Replicas)
-	}
-	if strategy := spec.UpdateStrategy; strategy.Type == "" || strategy.Type == "RollingUpdate" {
-		if surge, err := intstr.GetScaledValueFromIntOrPercent(&strategy.RollingUpdate.MaxSurge, b.idle, true); err == nil {
-			b.idle += surge
-		}
-	}
-	if spec.MaxSize > 0 {
-		b.size = int(spec.MaxSize)
-	}
-	return b
-}
-
-// over returns the most generous of the bounds that a pool has had since a view, up to
-// a version.
-func (b *bounds) over(pool types.UID, since view, to *Version) bound {
+// boundOver returns the most generous of the bounds that a pool had in some versions.
+func boundOver(versions []*Version) bound {
 	var most bound
-	states := b.pools[pool]
-	for i, state := range states {
-		if state.from > to.Revision {
-			break
-		}
-		ended := i+1 < len(states) && states[i+1].from <= to.Revision
-		if ended && !since.includes(states[i+1].from, states[i+1].fromTime) || !state.open {
+	for _, v := range versions {
+		if v.Deleted || v.pool.DeletionTimestamp != nil || v.pool.Spec.Paused {
 			continue
 		}
-		most.open = true
-		most.idle, most.size = max(most.idle, state.idle), max(most.size, state.size)
-	}
-	for _, claim := range b.claims {
-		if claim.at <= to.Revision && since.includes(claim.at, claim.time) &&
-			claim.namespace == to.pod.Namespace && claim.pool == OwnerOf(to.pod).Name {
-			most.lostClaims++
+		replicas := int(ptr.Deref(v.pool.Spec.Replicas, 1))
+		_, surge := v.pool.budget()
+		size := math.MaxInt
+		if limit := int(v.pool.Spec.MaxSize); limit > 0 {
+			size = limit
 		}
+		most.open = true
+		most.idle, most.size = max(most.idle, replicas+surge), max(most.size, size)
 	}
 	return most
 }
 
-func revisionOf(resourceVersion string) int64 {
-	revision, err := strconv.ParseInt(resourceVersion, 10, 64)
-	if err != nil {
-		return 0
+// budget is how many ready Pods fewer, and idle Pods more, than asked for there may be
+// because Pods are replaced. Strategies other than RollingUpdate have its defaults.
+func (p *Pool) budget() (maxUnavailable, maxSurge int) {
+	unavailable, surge := intstr.FromString("25%"), intstr.FromInt32(0)
+	if p.rolls() {
+		rolling := p.Spec.UpdateStrategy.RollingUpdate
+		unavailable, surge = ptr.Deref(rolling.MaxUnavailable, unavailable), rolling.MaxSurge
 	}
-	return revision
+	replicas := int(ptr.Deref(p.Spec.Replicas, 1))
+	maxUnavailable, maxSurge = share(unavailable, replicas, false), share(surge, replicas, true)
+	if maxUnavailable == 0 && maxSurge == 0 {
+		maxUnavailable = 1
+	}
+	return maxUnavailable, maxSurge
+}
+
+// rolls tells whether a pool's strategy is RollingUpdate.
+func (p *Pool) rolls() bool {
+	return p.Spec.UpdateStrategy.Type != recreate && p.Spec.UpdateStrategy.Type != onHandOut
+}
+
+// share is a number, or a share of a total.
+func share(value intstr.IntOrString, total int, roundUp bool) int {
+	n, err := intstr.GetScaledValueFromIntOrPercent(&value, total, roundUp)
+	if err != nil {
+		return 0 // the API server refuses it
+	}
+	return n
 }

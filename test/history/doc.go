@@ -32,6 +32,10 @@
 //	O17 every write guarded  wire.go        logs
 //	O18 no write out of term writer.go      leases in the history, and logs
 //	O19 monotone status      monotone.go    history
+//	O24 hash and template    template.go    history
+//	O25 a roll's budget      rolled.go      logs
+//	O26 updated Pods first   rolled.go      history; with logs, what the controller could know
+//	O27 lifetimes            expired.go     history; with logs, who deleted
 //
 // I11 is for the mutation detector, I13 for the guards' own counters, I14 for tests of
 // its messages.

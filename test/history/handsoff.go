@@ -41,8 +41,7 @@ func I4(h *History, terms Terms) []Violation {
 		if !s.Deleted {
 			judgeMarks(v, s, before)
 		}
-		begins := s.Deleted && s.old.pod.DeletionTimestamp == nil || !s.Deleted && s.old.pod.DeletionTimestamp == nil && s.pod.DeletionTimestamp != nil
-		if !begins || !s.world.living(before) || s.world.isLoser(s.pod.UID, before) {
+		if !s.beginsToEnd() || !s.world.living(before) || s.world.isLoser(s.pod.UID, before) {
 			return
 		}
 		if len(terms.Logs) == 0 {
@@ -70,19 +69,19 @@ func judgeMarks(v *verdict, s step, before Owner) {
 	}
 }
 
-// mayHaveDeleted tells whether a request may be what deleted the Pod in a version.
+// mayHaveDeleted tells whether a request may be what deleted the object in a version.
 func mayHaveDeleted(r *faultproxy.Request, s step) bool {
 	evicts := r.Verb == "create" && r.Subresource == "eviction"
 	deletes := r.Verb == "delete" && r.Subresource == ""
 	whole := r.Verb == "deletecollection"
-	named := r.Name == s.pod.Name && (deletes || evicts)
+	named := r.Name == s.Object.GetName() && (deletes || evicts)
 	switch {
-	case r.Resource != Pods.Resource || r.Namespace != s.pod.Namespace,
+	case r.GroupResource() != s.Resource || r.Namespace != s.Object.GetNamespace(),
 		!whole && !named,
 		!r.Committed() && !r.InDoubt(),
 		r.Forwarded.After(s.Time):
 		return false
-	case r.Preconditions.UID != nil && *r.Preconditions.UID != s.pod.UID,
+	case r.Preconditions.UID != nil && *r.Preconditions.UID != s.UID(),
 		r.Preconditions.ResourceVersion != nil && *r.Preconditions.ResourceVersion != s.old.Object.GetResourceVersion():
 		return false
 	}

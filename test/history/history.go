@@ -33,7 +33,11 @@ const (
 	labelPool  = "warmpool.dev/pool"
 	labelState = "warmpool.dev/state"
 	labelClaim = "warmpool.dev/claim"
+	labelHash  = "warmpool.dev/template-hash"
 	claimed    = "claimed"
+
+	recreate  = "Recreate"
+	onHandOut = "OnHandOut"
 )
 
 // Version is one version of one object. It doesn't change once it is made.
@@ -70,24 +74,36 @@ func (v *Version) String() string {
 type Pool struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
-		Replicas        *int32             `json:"replicas"`
-		MaxSize         int32              `json:"maxSize"`
-		MinReadySeconds int32              `json:"minReadySeconds"`
-		Tolerance       intstr.IntOrString `json:"tolerance"`
-		Paused          bool               `json:"paused"`
-		UpdateStrategy  struct {
+		Replicas                *int32             `json:"replicas"`
+		MaxSize                 int32              `json:"maxSize"`
+		MinReadySeconds         int32              `json:"minReadySeconds"`
+		ProgressDeadlineSeconds *int32             `json:"progressDeadlineSeconds"`
+		MaxIdleSeconds          int32              `json:"maxIdleSeconds"`
+		Tolerance               intstr.IntOrString `json:"tolerance"`
+		Paused                  bool               `json:"paused"`
+		UpdateStrategy          struct {
 			Type          string `json:"type"`
 			RollingUpdate struct {
-				MaxSurge intstr.IntOrString `json:"maxSurge"`
+				MaxUnavailable *intstr.IntOrString `json:"maxUnavailable"`
+				MaxSurge       intstr.IntOrString  `json:"maxSurge"`
 			} `json:"rollingUpdate"`
 		} `json:"updateStrategy"`
+		ClaimLifetime struct {
+			Default *metav1.Duration `json:"default"`
+			Maximum *metav1.Duration `json:"maximum"`
+		} `json:"claimLifetime"`
+		Template map[string]any `json:"template"`
 	} `json:"spec"`
 	Status struct {
-		Replicas           int32              `json:"replicas"`
-		ReadyReplicas      int32              `json:"readyReplicas"`
-		PendingClaims      int32              `json:"pendingClaims"`
-		ObservedGeneration int64              `json:"observedGeneration"`
-		Conditions         []metav1.Condition `json:"conditions"`
+		Replicas             int32              `json:"replicas"`
+		ReadyReplicas        int32              `json:"readyReplicas"`
+		UpdatedReplicas      int32              `json:"updatedReplicas"`
+		UpdatedReadyReplicas int32              `json:"updatedReadyReplicas"`
+		PendingClaims        int32              `json:"pendingClaims"`
+		UpdateRevision       string             `json:"updateRevision"`
+		LastProgressTime     *metav1.Time       `json:"lastProgressTime"`
+		ObservedGeneration   int64              `json:"observedGeneration"`
+		Conditions           []metav1.Condition `json:"conditions"`
 	} `json:"status"`
 }
 
@@ -95,14 +111,17 @@ type Pool struct {
 type Claim struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
-		PoolName       string `json:"poolName"`
-		TimeoutSeconds int32  `json:"timeoutSeconds"`
+		PoolName       string           `json:"poolName"`
+		TimeoutSeconds int32            `json:"timeoutSeconds"`
+		Lifetime       *metav1.Duration `json:"lifetime"`
 	} `json:"spec"`
 	Status struct {
 		Pod *struct {
 			Name string    `json:"name"`
 			UID  types.UID `json:"uid"`
 		} `json:"pod"`
+		BoundTime          *metav1.Time       `json:"boundTime"`
+		ExpirationTime     *metav1.Time       `json:"expirationTime"`
 		ObservedGeneration int64              `json:"observedGeneration"`
 		Conditions         []metav1.Condition `json:"conditions"`
 	} `json:"status"`
@@ -191,6 +210,12 @@ type step struct {
 	world *World
 }
 
+// beginsToEnd tells whether the object's deletion begins with this version, or happens at
+// once.
+func (s step) beginsToEnd() bool {
+	return s.old != nil && s.old.Object.GetDeletionTimestamp() == nil && (s.Deleted || s.Object.GetDeletionTimestamp() != nil)
+}
+
 // replay goes through the history from its beginning.
 func (h *History) replay(each func(step)) {
 	w := NewWorld()
@@ -199,6 +224,12 @@ func (h *History) replay(each func(step)) {
 		old := w.apply(v)
 		each(step{Version: v, index: i, old: old, world: w})
 	}
+}
+
+// Replay goes through the history from its beginning, and shows each version with the
+// world after it, which changes with the next one.
+func (h *History) Replay(each func(*Version, *World)) {
+	h.replay(func(s step) { each(s.Version, s.world) })
 }
 
 // end is the world at the end.

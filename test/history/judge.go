@@ -40,8 +40,9 @@ type Terms struct {
 	// no fault of its own, besides what a proxy holds back from it: the time from
 	// an event's delivery to a request that was decided on without it. See I3.
 	Lag time.Duration
-	// Excess is how many creations beyond the bound are forgiven in all: those that
-	// were in flight when a process was killed or its request was made to be late.
+	// Excess is how many creations beyond the bound, and deletions beyond the budget, are
+	// forgiven in all: those that were in flight when a process was killed or its request
+	// was made to be late.
 	Excess int
 	// Overlap is how long, where two leaders overlapped on purpose, a second Pod of
 	// a claim may live. 0: it may not be handed out at all. See I2.
@@ -74,12 +75,13 @@ func (t *Terms) wasUnderWay(r *faultproxy.Request) bool {
 func (t *Terms) others(v *Version) bool { return t.Others != nil && t.Others(v) }
 
 // Judge judges everything that is judged at each revision, and on the wire if there
-// are logs: I1 to I5, I10, I12, O17, O18, O19. In the order of time. What needs to know
+// are logs: I1 to I5, I10, I12, O17 to O19, O24 to O27. In the order of time. What needs to know
 // when a fault ended, or when rest began, is asked for by itself: I6, I7, I8, I9, O15.
 func Judge(h *History, terms Terms) []Violation {
 	all := slices.Concat(
 		I1(h), I2(h, terms), I3(h, terms), I4(h, terms), I5(h, terms),
 		I10(h, terms), I12(h), O17(terms.Logs...), O18(h, terms), O19(h),
+		O24(h, terms), O25(h, terms), O26(h, terms), O27(h, terms),
 	)
 	slices.SortStableFunc(all, func(a, b Violation) int { return a.Time.Compare(b.Time) })
 	return all

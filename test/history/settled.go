@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 )
 
@@ -64,10 +63,13 @@ type Unsettled struct {
 // controller has nothing to do. Of objects that are being deleted it says nothing.
 //
 // A pool has as many live idle Pods as spec.replicas and the waiting claims ask for and
-// maxSize leaves room for, or more up to its tolerance, and each is Ready; unless it is
-// paused, or its condition ReplicaFailure says why not. Its status counts them
-// (replicas, readyReplicas, unless minReadySeconds makes it a matter of time;
-// pendingClaims) and speaks of its generation.
+// maxSize leaves room for, or more up to its tolerance, each is Ready, and, unless the
+// strategy is OnHandOut, each was made from the present template; unless it is paused, or
+// its condition ReplicaFailure says why not, or its condition Progressing does, and
+// progressDeadlineSeconds is over indeed. Its status counts the Pods, and those of the
+// present template (the ready ones unless minReadySeconds makes it a matter of time), and
+// pendingClaims, and speaks of its generation. That a Pod is older than maxIdleSeconds, or
+// sits on a bad node, isn't judged.
 //
 // A claim that has a Pod names it in its status, is Bound, and that Pod exists and is
 // the claim's; unless the claim is Finished. A claim that waits says so in its
@@ -79,8 +81,9 @@ type Unsettled struct {
 //	Pending           a Pod of the pool is there that isn't Ready yet
 //	HandOutRefused    always
 //
-// and, but for the last, no Pod of the pool is idle and Ready. Finished for TimedOut
-// needs a timeoutSeconds.
+// and, but for the last, no Pod of the pool is idle and Ready, and under Recreate of the
+// present template. Finished for TimedOut needs a timeoutSeconds. A claim that is Expired,
+// or whose expirationTime was more than a second ago, is being deleted.
 func (w *World) Unsettled() []Unsettled {
 	var all []Unsettled
 	note := func(object, format string, args ...any) {
@@ -119,54 +122,103 @@ func (w *World) Remaining() []Unsettled {
 
 func (w *World) unsettledPool(pool *Pool, note func(object, format string, args ...any)) {
 	object := fmt.Sprintf("warmpools %s/%s", pool.Namespace, pool.Name)
-	idle, waiting := w.Idle(pool.UID), len(w.Waiting(pool.Namespace, pool.Name))
-	ready := 0
-	for _, pod := range idle {
-		if IsReady(pod) {
-			ready++
-		} else {
+	spec, status := pool.Spec, pool.Status
+	count, old := w.count(pool)
+	stuck := w.isStuck(pool)
+	for _, pod := range w.Idle(pool.UID) {
+		if !IsReady(pod) && !stuck {
 			note(object, "its Pod %s isn't Ready", pod.Name)
 		}
 	}
-	wanted, tolerance := w.wanted(pool, waiting)
-	excused := pool.Spec.Paused || isTrue(pool.Status.Conditions, "ReplicaFailure")
-	if n := len(idle); !excused && (n < wanted || n > wanted+tolerance) {
-		note(object, "it has %d idle Pods, and should have %d", n, wanted)
+	excused := stuck || spec.Paused || isTrue(status.Conditions, "ReplicaFailure")
+	if wanted, most := w.wanted(pool, count.pending); !excused && (count.idle < wanted || count.idle > most) {
+		note(object, "it has %d idle Pods, and should have %d", count.idle, wanted)
 	}
-	status := pool.Status
-	if int(status.Replicas) != len(idle)+w.failed(pool) {
-		note(object, "its status says %d replicas, and there are %d", status.Replicas, len(idle)+w.failed(pool))
+	if !excused && old > 0 && spec.UpdateStrategy.Type != onHandOut {
+		note(object, "it has %d idle Pods of another template", old)
 	}
-	if pool.Spec.MinReadySeconds == 0 && int(status.ReadyReplicas) != ready {
-		note(object, "its status says %d ready, and there are %d", status.ReadyReplicas, ready)
-	}
-	if int(status.PendingClaims) != waiting {
-		note(object, "its status says %d pending claims, and there are %d", status.PendingClaims, waiting)
+	for _, number := range []struct {
+		what     string
+		is, said int
+		matters  bool
+	}{
+		{"replicas", count.replicas, int(status.Replicas), true},
+		{"ready", count.ready, int(status.ReadyReplicas), spec.MinReadySeconds == 0},
+		{"updated", count.updated, int(status.UpdatedReplicas), true},
+		{"updated and ready", count.updatedReady, int(status.UpdatedReadyReplicas), spec.MinReadySeconds == 0},
+		{"pending claims", count.pending, int(status.PendingClaims), true},
+	} {
+		if number.matters && number.is != number.said {
+			note(object, "its status says %d %s, and there are %d", number.said, number.what, number.is)
+		}
 	}
 	if status.ObservedGeneration != pool.Generation {
 		note(object, "its status speaks of generation %d, and it is %d", status.ObservedGeneration, pool.Generation)
 	}
+	if p := meta.FindStatusCondition(status.Conditions, "Progressing"); p != nil && p.Status == metav1.ConditionFalse && !stuck {
+		note(object, "it is said not to get on (%s), before its progressDeadlineSeconds are over", p.Reason)
+	}
 }
 
-// wanted returns how many idle Pods a pool should have, and how many more it may.
-func (w *World) wanted(pool *Pool, waiting int) (wanted, tolerance int) {
-	wanted = int(ptr.Deref(pool.Spec.Replicas, 1))
-	if t, err := intstr.GetScaledValueFromIntOrPercent(&pool.Spec.Tolerance, wanted, true); err == nil {
-		tolerance = t
+// counts are a pool's, as its status tells them.
+type counts struct {
+	idle, replicas, ready, updated, updatedReady, pending int
+}
+
+// count counts what the status of a pool is to say, and the live idle Pods that were made
+// from another template.
+func (w *World) count(pool *Pool) (c counts, old int) {
+	c.pending = len(w.Waiting(pool.Namespace, pool.Name))
+	for _, pod := range w.owned[pool.UID] {
+		if OwnerOf(pod).Kind != kindPool || pod.DeletionTimestamp != nil {
+			continue
+		}
+		updated := pod.Labels[labelHash] == pool.Status.UpdateRevision
+		c.replicas++
+		if updated {
+			c.updated++
+		}
+		if ended(pod) {
+			continue
+		}
+		c.idle++
+		if !updated {
+			old++
+		}
+		if pool.mayHandOut(pod) {
+			c.ready++
+			if updated {
+				c.updatedReady++
+			}
+		}
 	}
-	wanted += waiting
+	return c, old
+}
+
+// mayHandOut tells whether a pool may hand out an idle Pod, but for minReadySeconds.
+func (p *Pool) mayHandOut(pod *corev1.Pod) bool {
+	return IsReady(pod) && (p.Spec.UpdateStrategy.Type != recreate || pod.Labels[labelHash] == p.Status.UpdateRevision)
+}
+
+// isStuck tells whether a pool says, in time, that it doesn't get on.
+func (w *World) isStuck(pool *Pool) bool {
+	progressing := meta.FindStatusCondition(pool.Status.Conditions, "Progressing")
+	limit := time.Duration(ptr.Deref(pool.Spec.ProgressDeadlineSeconds, 600)) * time.Second
+	return progressing != nil && progressing.Status == metav1.ConditionFalse && limit > 0 &&
+		pool.Status.LastProgressTime != nil && !pool.Status.LastProgressTime.Add(limit).After(w.Time)
+}
+
+// wanted returns how many idle Pods a pool should have, and how many it may.
+func (w *World) wanted(pool *Pool, waiting int) (wanted, most int) {
+	replicas := int(ptr.Deref(pool.Spec.Replicas, 1))
+	wanted = replicas + waiting
+	most = wanted + share(pool.Spec.Tolerance, replicas, true)
 	if size := int(pool.Spec.MaxSize); size > 0 {
 		others := len(w.Using(pool)) - len(w.Idle(pool.UID))
-		wanted = min(wanted, max(size-others, 0))
+		room := max(size-others, 0)
+		wanted, most = min(wanted, room), min(most, room)
 	}
-	return wanted, tolerance
-}
-
-// failed counts the pool's Pods that have ended and aren't being deleted.
-func (w *World) failed(pool *Pool) int {
-	return len(choose(w.owned[pool.UID], func(pod *corev1.Pod) bool {
-		return OwnerOf(pod).Kind == kindPool && pod.DeletionTimestamp == nil && ended(pod)
-	}))
+	return wanted, most
 }
 
 func (w *World) unsettledClaim(claim *Claim, note func(object, format string, args ...any)) {
@@ -176,7 +228,13 @@ func (w *World) unsettledClaim(claim *Claim, note func(object, format string, ar
 		if finished.Reason == "TimedOut" && claim.Spec.TimeoutSeconds == 0 {
 			note(object, "it has timed out, without a timeoutSeconds")
 		}
+		if finished.Reason == "Expired" {
+			note(object, "it has expired, and isn't deleted")
+		}
 		return
+	}
+	if end := claim.Status.ExpirationTime; end != nil && w.Time.After(end.Add(time.Second)) {
+		note(object, "its time was over at %s", end.UTC().Format(time.TimeOnly))
 	}
 	owned := w.PodsOf(claim.UID)
 	switch named := claim.Status.Pod; {
@@ -212,7 +270,7 @@ func (w *World) isTrueOf(claim *Claim, reason string) bool {
 		return reason == "PoolNotFound"
 	}
 	idle := w.Idle(pool.UID)
-	if reason != "HandOutRefused" && pool.Spec.MinReadySeconds == 0 && slices.ContainsFunc(idle, IsReady) {
+	if reason != "HandOutRefused" && pool.Spec.MinReadySeconds == 0 && slices.ContainsFunc(idle, pool.mayHandOut) {
 		return false // it should have that Pod
 	}
 	switch reason {

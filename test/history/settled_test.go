@@ -16,6 +16,22 @@ func filled(s *story) {
 	s.count("pool", 1, 1, 0)
 }
 
+// old is a pool of one whose Pod is of an old template.
+func old(s *story) {
+	filled(s)
+	s.set(WarmPools, "pool", "v2", "status", "updateRevision")
+	s.set(WarmPools, "pool", 0, "status", "updatedReplicas")
+	s.set(WarmPools, "pool", 0, "status", "updatedReadyReplicas")
+}
+
+// stuck has a pool say that it got on at the beginning, and not since.
+func (s *story) stuck(pool string, deadline int) {
+	s.t.Helper()
+	s.set(WarmPools, pool, deadline, "spec", "progressDeadlineSeconds")
+	s.set(WarmPools, pool, after(0).Format(time.RFC3339), "status", "lastProgressTime")
+	s.set(WarmPools, pool, []any{condition("Progressing", "False", "ProgressDeadlineExceeded", 0)}, "status", "conditions")
+}
+
 func TestUnsettledTellsWhatIsNotWhereItBelongs(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -47,7 +63,9 @@ func TestUnsettledTellsWhatIsNotWhereItBelongs(t *testing.T) {
 			want: []Unsettled{
 				{"warmpools ns/pool", "its Pod a isn't Ready"},
 				{"warmpools ns/pool", "its status says 1 ready, and there are 0"},
+				{"warmpools ns/pool", "its status says 1 updated and ready, and there are 0"},
 				{"warmpools ns/pool", "its status says 2 replicas, and there are 1"},
+				{"warmpools ns/pool", "its status says 2 updated, and there are 1"},
 				{"warmpools ns/pool", "its status says 3 pending claims, and there are 0"},
 			},
 		},
@@ -70,6 +88,55 @@ func TestUnsettledTellsWhatIsNotWhereItBelongs(t *testing.T) {
 				s.ready("b")
 				s.count("pool", 2, 2, 0)
 			},
+		},
+		{
+			name: "one Pod too many, within the tolerance, and beyond maxSize",
+			story: func(s *story) {
+				filled(s)
+				s.set(WarmPools, "pool", 1, "spec", "tolerance")
+				s.set(WarmPools, "pool", 1, "spec", "maxSize")
+				s.pod("b", "pool")
+				s.ready("b")
+				s.count("pool", 2, 2, 0)
+			},
+			want: []Unsettled{{"warmpools ns/pool", "it has 2 idle Pods, and should have 1"}},
+		},
+		{name: "an old Pod", story: old, want: []Unsettled{{"warmpools ns/pool", "it has 1 idle Pods of another template"}}},
+		{name: "an old Pod until it is taken", story: func(s *story) { old(s); s.set(WarmPools, "pool", onHandOut, "spec", "updateStrategy", "type") }},
+		{name: "an old Pod in a pool that is paused", story: func(s *story) { old(s); s.set(WarmPools, "pool", true, "spec", "paused") }},
+		{
+			name: "an old Pod that is counted among the updated ones",
+			story: func(s *story) {
+				old(s)
+				s.set(WarmPools, "pool", onHandOut, "spec", "updateStrategy", "type")
+				s.set(WarmPools, "pool", 1, "status", "updatedReplicas")
+				s.set(WarmPools, "pool", 1, "status", "updatedReadyReplicas")
+			},
+			want: []Unsettled{
+				{"warmpools ns/pool", "its status says 1 updated and ready, and there are 0"},
+				{"warmpools ns/pool", "its status says 1 updated, and there are 0"},
+			},
+		},
+		{
+			name: "a pool that can't get on, and says so in time",
+			story: func(s *story) {
+				old(s)
+				s.pod("b", "pool")
+				s.count("pool", 2, 1, 0)
+				s.set(WarmPools, "pool", 0, "status", "updatedReadyReplicas")
+				s.set(WarmPools, "pool", 1, "status", "updatedReplicas")
+				s.set(Pods, "b", "v2", "metadata", "labels", labelHash)
+				s.set(WarmPools, "pool", "v2", "status", "updateRevision")
+				s.stuck("pool", 3)
+			},
+		},
+		{
+			name: "a pool that is said not to get on, too early",
+			story: func(s *story) {
+				filled(s)
+				s.stuck("pool", 3600)
+			},
+			want: []Unsettled{{"warmpools ns/pool", "it is said not to get on (ProgressDeadlineExceeded), before its progressDeadlineSeconds are over"}},
 		},
 		{
 			name: "a pool that is paused, and one whose creations are refused",
@@ -108,6 +175,23 @@ func TestUnsettledTellsWhatIsNotWhereItBelongs(t *testing.T) {
 				s.set(PodClaims, "late", []any{condition("Finished", "True", "TimedOut", 1)}, "status", "conditions")
 			},
 			want: []Unsettled{{"podclaims ns/late", "it has timed out, without a timeoutSeconds"}},
+		},
+		{
+			name: "a claim whose time is over, and one that has expired",
+			story: func(s *story) {
+				for _, name := range []string{"over", "expired"} {
+					s.claim(name, "pool")
+					s.pod("pod-"+name, "pool")
+					s.handOut("pod-"+name, name)
+					s.bind(name, "pod-"+name)
+					s.set(PodClaims, name, after(5).Format(time.RFC3339), "status", "expirationTime")
+				}
+				s.set(PodClaims, "expired", []any{condition("Finished", "True", "Expired", 5)}, "status", "conditions")
+			},
+			want: []Unsettled{
+				{"podclaims ns/expired", "it has expired, and isn't deleted"},
+				{"podclaims ns/over", "its time was over at 12:00:05"},
+			},
 		},
 		{
 			name: "a claim that has a Pod and isn't Bound, and one that has two",
@@ -179,6 +263,11 @@ func TestWaitingClaimTellsTheTruth(t *testing.T) {
 		{"the pool is paused", paused, []string{"PoolExhausted", "HandOutRefused"}},
 		{"a Pod is starting", starting, []string{"Pending", "HandOutRefused"}},
 		{"a Pod is ready", ready, []string{"HandOutRefused"}},
+		{"a Pod is ready that Recreate doesn't hand out", func(s *story) {
+			ready(s)
+			s.set(WarmPools, "pool", recreate, "spec", "updateStrategy", "type")
+			s.set(WarmPools, "pool", "v2", "status", "updateRevision")
+		}, []string{"AtCapacity", "PoolExhausted", "Pending", "HandOutRefused"}},
 	} {
 		for _, reason := range []string{"PoolNotFound", "AtCapacity", "PoolExhausted", "Pending", "HandOutRefused", "Whatever"} {
 			s := newStory(t)
@@ -201,6 +290,8 @@ func TestEndIsJudged(t *testing.T) {
 		"I6 5 warmpools ns/pool: it has 0 idle Pods, and should have 1",
 		"I6 5 warmpools ns/pool: its status says 1 ready, and there are 0",
 		"I6 5 warmpools ns/pool: its status says 1 replicas, and there are 0",
+		"I6 5 warmpools ns/pool: its status says 1 updated and ready, and there are 0",
+		"I6 5 warmpools ns/pool: its status says 1 updated, and there are 0",
 	}
 	if diff := cmp.Diff(want, lines(I6(&s.h))); diff != "" {
 		t.Errorf("violations (-want +got):\n%s", diff)
@@ -227,7 +318,7 @@ func TestSettlingTakesItsTimeAndStays(t *testing.T) {
 		{name: "it took three seconds", story: filled, healed: after(1), within: 3 * time.Second, took: 3 * time.Second},
 		{
 			name: "it took too long", story: filled, healed: after(1), within: time.Second, took: 3 * time.Second,
-			want: []string{"O15 3 pods ns/a: 2s after the faults were over: warmpools ns/pool: its status says 0 ready, and there are 1"},
+			want: []string{"O15 3 pods ns/a: 2s after the faults were over: warmpools ns/pool: it has 1 idle Pods of another template"},
 		},
 		{
 			name: "it settled and didn't stay", story: late, healed: after(4), within: 500 * time.Millisecond, took: 3 * time.Second,

@@ -124,7 +124,7 @@ func (s *story) claim(name, pool string) {
 func (s *story) pod(name, pool string) {
 	s.t.Helper()
 	s.make(Pods, name, types.UID(name), fields{"metadata": fields{
-		"labels":          fields{labelPool: pool, labelState: "idle"},
+		"labels":          fields{labelPool: pool, labelState: "idle", labelHash: "v1"},
 		"ownerReferences": ownerRef("WarmPool", pool, pool),
 	}})
 }
@@ -169,7 +169,8 @@ func (s *story) wait(claim, reason string) {
 func (s *story) count(pool string, replicas, ready, pending int) {
 	s.t.Helper()
 	s.set(WarmPools, pool, fields{
-		"replicas": replicas, "readyReplicas": ready, "pendingClaims": pending, "observedGeneration": 1,
+		"replicas": replicas, "readyReplicas": ready, "updatedReplicas": replicas, "updatedReadyReplicas": ready,
+		"pendingClaims": pending, "observedGeneration": 1, "updateRevision": "v1",
 	}, "status")
 }
 

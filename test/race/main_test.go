@@ -115,9 +115,9 @@ func TestWithoutTroubleNothingIsWasted(t *testing.T) {
 		t.Errorf("%d writes of the pool's status met a conflict, want 2 at most", conflicts)
 	}
 	// Three, one for each of six claims, one more replica, one for the idle Pod that
-	// was lost.
-	if created != 11 {
-		t.Errorf("%d Pods were created, want 11", created)
+	// was lost, two of the new template.
+	if created != 13 {
+		t.Errorf("%d Pods were created, want 13", created)
 	}
 	t.Logf("%d writes, %d events: %v", len(writesIn(log)), len(eventsIn(log)), history.Writes(log))
 }

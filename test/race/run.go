@@ -6,16 +6,11 @@ package race
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"warmpool.dev/controller/hack/controlplane"
 	"warmpool.dev/controller/test/environment"
@@ -106,57 +101,15 @@ func (r *run) launch() *process {
 // launchAt is launch at an API server of one's choice.
 func (r *run) launchAt(server *controlplane.APIServer) *process {
 	r.t.Helper()
-	proxy := r.proxyTo(server)
+	proxy := environment.StartProxy(r.t, server, r.nextName())
 	r.trouble.plant(proxy)
 	p := &process{name: r.nextName(), proxy: proxy, gone: make(chan struct{})}
-	flags := slices.Concat(r.flags, []string{"--kubeconfig=" + r.kubeconfig(server, proxy)})
+	flags := slices.Concat(r.flags, []string{environment.ThroughProxy(r.t, server, proxy)})
 	p.controller = r.env.LaunchController(r.t, flags...)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.processes = append(r.processes, p)
 	return p
-}
-
-// proxyTo starts the proxy of the next process. It lives as long as the test, for its log.
-func (r *run) proxyTo(server *controlplane.APIServer) *faultproxy.Proxy {
-	r.t.Helper()
-	config, err := serverConfig(server)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	proxy, err := faultproxy.Start(faultproxy.Options{Name: r.nextName(), Target: config})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(proxy.Close)
-	return proxy
-}
-
-// kubeconfig writes the file with which the controller finds the proxy.
-func (r *run) kubeconfig(server *controlplane.APIServer, proxy *faultproxy.Proxy) string {
-	r.t.Helper()
-	config, err := serverConfig(server)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	content, err := proxy.Kubeconfig(config)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	path := filepath.Join(r.t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		r.t.Fatal(err)
-	}
-	return path
-}
-
-// serverConfig is how the controller logs in at an API server.
-func serverConfig(server *controlplane.APIServer) (*rest.Config, error) {
-	path, err := server.Kubeconfig(controlplane.Controller)
-	if err != nil {
-		return nil, err
-	}
-	return clientcmd.BuildConfigFromFlags("", path)
 }
 
 // nextName is that of the next process, for logs.

@@ -7,8 +7,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
+	"warmpool.dev/controller/pkg/apis/warmpool/v1alpha1"
 	"warmpool.dev/controller/test/environment"
 )
 
@@ -24,22 +26,28 @@ type step struct {
 
 // story is told to each controller. Four claims on three Pods make one of them wait; a
 // claim whose Pod is lost is finished; the deletion of a claim leaves its Pod to the
-// garbage collector.
+// garbage collector; the Pods that are left roll one by one.
 func story() []step {
 	return []step{
-		{"a pool of three is created", func(r *run) { r.ns.CreatePool(environment.Pool(poolName, 3)) }},
+		{"a pool of three is created", func(r *run) { r.ns.CreatePool(environment.Pool(poolName, 3, halfAtATime)) }},
 		{"four claims come at once", func(r *run) { r.createClaims("a", "b", "c", "d") }},
 		{"two more claims come", func(r *run) { r.createClaims("e", "f") }},
-		{"the pool is made larger, and its template changed", func(r *run) {
-			r.ns.PatchPool(poolName, `{"spec": {"replicas": 4, "template": {"metadata": {"annotations": {"version": "2"}}}}}`)
-		}},
+		{"the pool is made larger", func(r *run) { r.ns.PatchPool(poolName, `{"spec": {"replicas": 4}}`) }},
 		{"a claim is deleted, a claimed Pod and an idle one are lost", func(r *run) {
 			r.ns.DeleteClaim("a")
 			r.losePodOf("b")
 			r.loseIdlePod()
 		}},
-		{"the pool is made smaller", func(r *run) { r.ns.PatchPool(poolName, `{"spec": {"replicas": 2}}`) }},
+		{"the pool is made smaller, and its template changed", func(r *run) {
+			r.ns.PatchPool(poolName, `{"spec": {"replicas": 2, "template": {"metadata": {"annotations": {"version": "2"}}}}}`)
+		}},
 	}
+}
+
+// halfAtATime lets a roll take half of the Pods at a time: few enough that some must stay,
+// and so many that the story doesn't become longer than it must.
+func halfAtATime(pool *v1alpha1.WarmPool) {
+	pool.Spec.UpdateStrategy.RollingUpdate = &v1alpha1.RollingUpdateSettings{MaxUnavailable: ptr.To(intstr.FromString("50%"))}
 }
 
 func (r *run) createClaims(names ...string) {

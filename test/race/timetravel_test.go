@@ -59,14 +59,8 @@ func TestTimeTravel(t *testing.T) {
 
 func newLaggard(t *testing.T, env *environment.Environment, server *controlplane.APIServer) *laggard {
 	t.Helper()
-	fresh, err := serverConfig(env.ControlPlane.APIServers[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	lagging, err := serverConfig(server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fresh := environment.ControllerConfig(t, env.ControlPlane.APIServers[0])
+	lagging := environment.ControllerConfig(t, server)
 	there, err := environment.New(&controlplane.ControlPlane{APIServers: []*controlplane.APIServer{server}})
 	if err != nil {
 		t.Fatal(err)

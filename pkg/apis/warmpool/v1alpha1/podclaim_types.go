@@ -43,7 +43,7 @@ type PodClaim struct {
 // PodClaimSpec is what a claim asks for.
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec can't be changed: delete this PodClaim and create a new one"
-// +kubebuilder:validation:XValidation:rule="has(self.poolName) && self.poolName.size() > 0",message="set spec.poolName to the name of a WarmPool of this namespace"
+// +kubebuilder:validation:XValidation:rule="has(self.poolName) && self.poolName.matches('^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')",message="set spec.poolName to the name of a WarmPool of this namespace"
 type PodClaimSpec struct {
 	// poolName names the WarmPool, in the claim's namespace, to take a Pod from.
 	// The claim waits while there is no such pool. Required: the rule of spec
@@ -70,7 +70,7 @@ type PodClaimSpec struct {
 	// "30m"; then the claim is deleted, and with it the Pod. The pool's claimLifetime
 	// caps it, and fills in for a claim that names none. Can't be changed.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') && duration(self) >= duration('1s')",message="set spec.lifetime to a duration of at least 1s, such as 30m"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}([.][0-9]{1,9})?(h|m|s|ms)){1,4}$') && duration(self) >= duration('1s') && duration(self) <= duration('99999h')",message="set spec.lifetime to hours, minutes and seconds, such as 1h30m, from 1s to 99999h"
 	Lifetime *metav1.Duration `json:"lifetime,omitempty"`
 
 	// podMetadata is set on the Pod in the very write that hands it out. The

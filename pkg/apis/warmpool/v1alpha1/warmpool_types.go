@@ -43,6 +43,7 @@ type WarmPool struct {
 // WarmPoolSpec is what a pool shall be.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.progressDeadlineSeconds) || self.progressDeadlineSeconds == 0 || self.progressDeadlineSeconds > (has(self.minReadySeconds) ? self.minReadySeconds : 0)",message="set spec.progressDeadlineSeconds to more than spec.minReadySeconds, or no Pod can be ready in time"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxIdleSeconds) || self.maxIdleSeconds == 0 || self.maxIdleSeconds > (has(self.minReadySeconds) ? self.minReadySeconds : 0)",message="set spec.maxIdleSeconds to more than spec.minReadySeconds, or each Pod is replaced before it may be handed out"
 type WarmPoolSpec struct {
 	// replicas is the number of idle Pods to keep; Pods that were handed out
 	// don't count. 0 keeps none: each claim then starts a Pod of its own.
@@ -194,17 +195,17 @@ type RollingUpdateSettings struct {
 
 // ClaimLifetime limits how long claims keep their Pods.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.default) || !has(self.maximum) || duration(self.default) <= duration(self.maximum)",message="set default of spec.claimLifetime to at most its maximum"
+// +kubebuilder:validation:XValidation:rule="!has(self.default) || !has(self.maximum) || [self.default, self.maximum].exists(d, !d.matches('^([0-9]{1,5}([.][0-9]{1,9})?(h|m|s|ms)){1,4}$')) || duration(self.default) <= duration(self.maximum)",message="set default of spec.claimLifetime to at most its maximum"
 type ClaimLifetime struct {
 	// default is the lifetime of claims that name none, such as "1h". Without it such
 	// a claim gets the maximum; without that too it keeps its Pod until it is deleted.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') && duration(self) >= duration('1s')",message="set it to a duration of at least 1s, such as 1h"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}([.][0-9]{1,9})?(h|m|s|ms)){1,4}$') && duration(self) >= duration('1s') && duration(self) <= duration('99999h')",message="set it to hours, minutes and seconds, such as 1h30m, from 1s to 99999h"
 	Default *metav1.Duration `json:"default,omitempty"`
 	// maximum is the longest lifetime, such as "8h"; a claim that asks for more gets
 	// this.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') && duration(self) >= duration('1s')",message="set it to a duration of at least 1s, such as 8h"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}([.][0-9]{1,9})?(h|m|s|ms)){1,4}$') && duration(self) >= duration('1s') && duration(self) <= duration('99999h')",message="set it to hours, minutes and seconds, such as 8h, from 1s to 99999h"
 	Maximum *metav1.Duration `json:"maximum,omitempty"`
 }
 
