@@ -38,6 +38,7 @@ var (
 	poolResource  = v1alpha1.WarmPoolKind.GroupVersion().WithResource("warmpools")
 	claimResource = v1alpha1.PodClaimKind.GroupVersion().WithResource("podclaims")
 	podResource   = corev1.SchemeGroupVersion.WithResource("pods")
+	nodeResource  = corev1.SchemeGroupVersion.WithResource("nodes")
 )
 
 // firstVersion is the resourceVersion of the first object that is put.
@@ -47,7 +48,7 @@ const firstVersion = 101
 type apiServer struct {
 	kube     *kubefake.Clientset
 	warmpool *fake.Clientset
-	// The clientsets' own trackers, with versions.
+	// The clientsets' own trackers, with versions. That of pods has the nodes too.
 	pods, others *versionedTracker
 
 	mu      sync.Mutex
@@ -139,6 +140,8 @@ func (a *apiServer) trackerOf(t *testing.T, object runtime.Object) (*versionedTr
 		return a.others, claimResource
 	case *corev1.Pod:
 		return a.pods, podResource
+	case *corev1.Node:
+		return a.pods, nodeResource
 	default:
 		t.Fatalf("no resource for a %T", object)
 		return nil, schema.GroupVersionResource{}
@@ -184,12 +187,21 @@ func (a *apiServer) allPods(t *testing.T) []corev1.Pod {
 // makeReady does what a kubelet does to the Pods that aren't Ready yet.
 func (a *apiServer) makeReady(t *testing.T) {
 	t.Helper()
+	for a.makeOneReady(t) {
+	}
+}
+
+// makeOneReady does it to one of them, and returns false if there is none.
+func (a *apiServer) makeOneReady(t *testing.T) (found bool) {
+	t.Helper()
 	for _, pod := range a.allPods(t) {
 		if !slices.ContainsFunc(pod.Status.Conditions, isReady) {
 			ready(&pod)
 			a.put(t, &pod)
+			return true
 		}
 	}
+	return false
 }
 
 // state describes all objects, one a line.

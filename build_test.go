@@ -49,12 +49,15 @@ func maxSize(n int32) func(*v1alpha1.WarmPool) {
 
 func poolDeleting(p *v1alpha1.WarmPool) { p.DeletionTimestamp = ptr.To(ago(time.Second)) }
 
+// presentHash is that of the template of every pool here.
+var presentHash = pool.TemplateHash(&aPool("runners").Spec.Template)
+
 // aPod is an idle Pod of pool runners that is a minute old and not Ready yet.
 func aPod(name string, options ...func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "ci", Name: name, UID: types.UID("uid-of-" + name), CreationTimestamp: ago(time.Minute),
-			Labels:          map[string]string{v1alpha1.LabelPool: "runners", v1alpha1.LabelState: v1alpha1.StateIdle},
+			Labels:          map[string]string{v1alpha1.LabelPool: "runners", v1alpha1.LabelState: v1alpha1.StateIdle, v1alpha1.LabelTemplateHash: presentHash},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(aPool("runners"), v1alpha1.WarmPoolKind)},
 		},
 		Status: corev1.PodStatus{Phase: corev1.PodPending},

@@ -37,11 +37,14 @@ type Controller struct {
 	pools  listers.WarmPoolLister
 	claims cache.Indexer
 	pods   cache.Indexer
+	// nodes is optional: what isn't in it may exist all the same.
+	nodes cache.Store
 
 	queue     *freshness.Queue[cache.ObjectName]
 	reconcile freshness.Reconciler[cache.ObjectName]
 	recorder  record.EventRecorder
 	clock     clock.Clock
+	pace      *pace
 }
 
 // NewController returns a controller whose handlers are registered with the
@@ -61,20 +64,23 @@ func NewController(
 		pools:    listers.NewWarmPoolLister(feeds.pools.Informer().GetIndexer()),
 		claims:   feeds.claims.Informer().GetIndexer(),
 		pods:     feeds.pods.Informer().GetIndexer(),
+		nodes:    feeds.nodes.Informer().GetStore(),
 		queue:    guards.Queue,
 		recorder: recorder,
 		clock:    clock,
+		pace:     newPace(),
 	}
 	c.reconcile = guards.Chain(c.syncHandler)
 	for _, source := range []struct {
-		feed  *freshness.Feed
-		keyOf func(obj any) (cache.ObjectName, freshness.Class)
+		feed    *freshness.Feed
+		handler cache.ResourceEventHandler
 	}{
-		{feeds.pools, keyOfPool},
-		{feeds.claims, keyOfClaim},
-		{feeds.pods, keyOfPod},
+		{feeds.pools, c.enqueue(keyOfPool)},
+		{feeds.claims, c.enqueue(keyOfClaim)},
+		{feeds.pods, c.enqueue(keyOfPod)},
+		{feeds.nodes, c.enqueuePoolsOnNode()},
 	} {
-		if _, err := guards.Handle(source.feed, c.enqueue(source.keyOf)); err != nil {
+		if _, err := guards.Handle(source.feed, source.handler); err != nil {
 			return nil, err
 		}
 	}
@@ -208,9 +214,11 @@ func (c *Controller) processNextWorkItem(ctx context.Context) bool {
 		// again soon. A key that was parked comes here too: that its cache is
 		// old is no failure, and the event that makes it fresh brings it back.
 		c.queue.Forget(key)
-		if result.RequeueAfter > 0 {
-			c.queue.AddAfter(key, result.RequeueAfter)
-		}
+	}
+	// After a failure too: what is due at a certain time doesn't wait for a backoff that
+	// may be longer.
+	if result.RequeueAfter > 0 {
+		c.queue.AddAfter(key, result.RequeueAfter)
 	}
 	return true
 }
@@ -234,10 +242,21 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (fre
 	}
 	var r results
 	c.carryOut(ctx, snapshot, actions, &r)
-	if snapshot.Pool != nil {
-		c.updatePoolStatus(ctx, snapshot, actions, &r)
+	result := freshness.Result{RequeueAfter: actions.RequeueAfter}
+	if snapshot.Pool == nil {
+		c.pace.forget(key)
+	} else if putOff := c.updatePoolStatus(ctx, snapshot, actions, &r); putOff > 0 {
+		result.RequeueAfter = earlier(result.RequeueAfter, putOff)
 	}
-	return freshness.Result{RequeueAfter: actions.RequeueAfter}, r.err()
+	return result, r.err()
+}
+
+// earlier returns the shorter of two times to wait, of which 0 is for ever.
+func earlier(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 // snapshot collects what the caches hold of one pool. The objects are the caches'
@@ -273,6 +292,7 @@ func (c *Controller) snapshot(key cache.ObjectName) (pool.Snapshot, error) {
 		return snapshot, err
 	}
 	snapshot.Pods = slices.Collect(maps.Values(pods))
+	snapshot.Nodes = c.nodesOf(snapshot.Pods)
 	return snapshot, nil
 }
 

@@ -22,6 +22,8 @@ const (
 	podsByOwner = "controllerUID"
 	// podsByPool finds Pods by the pool that they were made for, as a key.
 	podsByPool = "pool"
+	// podsByNode finds Pods by the name of the node that they are on.
+	podsByNode = "nodeName"
 	// claimsByPool finds claims by their namespace and spec.poolName, as a key.
 	claimsByPool = "poolName"
 )
@@ -29,6 +31,8 @@ const (
 // feeds are what the caches are filled from: one informer for each resource.
 type feeds struct {
 	pools, claims, pods *freshness.Feed
+	// nodes is optional: its cache may be empty for as long as the controller runs.
+	nodes *freshness.Feed
 }
 
 // newFeeds makes the informers of one namespace, or of all. Nothing runs yet.
@@ -64,14 +68,20 @@ func newFeeds(guards *freshness.Guards[cache.ObjectName], kube kubernetes.Interf
 		Namespace:     namespace,
 		LabelSelector: selector,
 		ListerWatcher: listerWatcher(kube, selector, pods.List, pods.Watch),
-		Indexers:      cache.Indexers{podsByOwner: indexPodByOwner, podsByPool: indexPodByPool},
+		Indexers:      cache.Indexers{podsByOwner: indexPodByOwner, podsByPool: indexPodByPool, podsByNode: indexPodByNode},
 	})
+	if err != nil {
+		return f, err
+	}
+	f.nodes, err = newNodeFeed(guards, kube)
 	return f, err
 }
 
 // newFeed adds what all feeds have in common.
 func newFeed(guards *freshness.Guards[cache.ObjectName], config freshness.FeedConfig) (*freshness.Feed, error) {
-	config.Transform = dropManagedFields
+	if config.Transform == nil {
+		config.Transform = dropManagedFields
+	}
 	config.InstallCommand = "kubectl apply -f artifacts/crds"
 	config.GrantCommand = "kubectl apply -f artifacts/deploy"
 	feed, err := guards.Feed(config)

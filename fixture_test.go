@@ -89,7 +89,9 @@ func newUnstartedFixture(t *testing.T, objects ...runtime.Object) *fixture {
 		t.Fatal(err)
 	}
 	f.guards = guards
-	f.stores = []cache.Store{feeds.pools.Informer().GetStore(), feeds.claims.Informer().GetStore(), feeds.pods.Informer().GetStore()}
+	for _, feed := range []*freshness.Feed{feeds.pools, feeds.claims, feeds.pods, feeds.nodes} {
+		f.stores = append(f.stores, feed.Informer().GetStore())
+	}
 	f.Controller, err = NewController(guards, feeds, f.api.kube, f.api.warmpool, f.recorder, clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -231,7 +232,15 @@ func newRecorder(ctx context.Context, config *rest.Config) (record.EventRecorder
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a client for events: %w", err)
 	}
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{SpamKeyFunc: eventBudget}))
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kube.CoreV1().Events(metav1.NamespaceAll)})
 	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component}), broadcaster.Shutdown, nil
+}
+
+// eventBudget names what an event is charged to. client-go lets an object have 25 events,
+// and then one in five minutes; a pool that has told of many Pods must be able to tell of
+// a refusal, so warnings are counted apart.
+func eventBudget(event *corev1.Event) string {
+	about := event.InvolvedObject
+	return strings.Join([]string{event.Source.Component, about.Kind, about.Namespace, about.Name, string(about.UID), event.Type}, "/")
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"flag"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 )
 
 // defaults are the options of an empty command line.
@@ -174,5 +176,32 @@ func TestTheTransformDropsManagedFieldsAndKeepsTheRest(t *testing.T) {
 	tombstone := cache.DeletedFinalStateUnknown{Key: "ci/a"}
 	if got, err := dropManagedFields(tombstone); err != nil || got != any(tombstone) {
 		t.Errorf("got %v, %v of a tombstone, want itself", got, err)
+	}
+}
+
+// client-go drops events of an object that has many; a warning must not be among them.
+func TestAWarningIsRecordedOfAPoolThatHasToldOfManyPods(t *testing.T) {
+	correlator := record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{SpamKeyFunc: eventBudget})
+	dropped := func(kind, message string) bool {
+		result, err := correlator.EventCorrelate(&corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: "ci", Name: message},
+			InvolvedObject: corev1.ObjectReference{Kind: "WarmPool", Namespace: "ci", Name: "runners", UID: "uid-of-runners"},
+			Source:         corev1.EventSource{Component: component},
+			Type:           kind, Reason: kind, Message: message,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result.Skip
+	}
+	some := false
+	for i := range 100 {
+		some = dropped(corev1.EventTypeNormal, fmt.Sprintf("deleted pod %d", i)) || some
+	}
+	if !some {
+		t.Error("none of 100 events was dropped, so this test shows nothing")
+	}
+	if dropped(corev1.EventTypeWarning, "the quota is exceeded") {
+		t.Error("a warning was dropped")
 	}
 }

@@ -34,6 +34,10 @@ var (
 		Name: "warmpool_pods_deleted_total",
 		Help: "Pods deleted by pools; those of deleted claims and pools are the garbage collector's.",
 	})
+	claimsExpired = promauto.With(registry).NewCounter(prometheus.CounterOpts{
+		Name: "warmpool_claims_expired_total",
+		Help: "Claims deleted since their lifetime was over.",
+	})
 	conflicts = promauto.With(registry).NewCounterVec(prometheus.CounterOpts{
 		Name: "warmpool_conflicts_total",
 		Help: "Writes that the API server refused because what they were decided on had changed. Each is normal; many a second tell of another writer, or of a slow cache.",

@@ -7,12 +7,12 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/klog/v2"
 
@@ -21,12 +21,13 @@ import (
 	"warmpool.dev/controller/pkg/pool"
 )
 
-// This file carries pool.Actions out. Every write is conditional on what it was
-// decided on, so that a decision on an old cache is refused by the API server:
+// This file carries pool.Actions out; what is written for claims is in claims.go. Every
+// write is conditional on what it was decided on, so that a decision on an old cache is
+// refused by the API server:
 //
 //	hand-out       JSON patch that tests the Pod's uid, owner, readiness
 //	claim status   update with the claim's resourceVersion; status.pod is write-once
-//	deletion       preconditions uid and resourceVersion
+//	deletion       preconditions uid and resourceVersion, of Pods and of claims
 //	creation       a name of our choice, the owner's uid
 //	pool status    update with the pool's resourceVersion
 
@@ -90,6 +91,9 @@ func (c *Controller) carryOut(ctx context.Context, snapshot pool.Snapshot, actio
 			inParallel(len(actions.ClaimStatuses), func(i int) { c.updateClaimStatus(ctx, actions.ClaimStatuses[i], r) })
 		},
 		func() {
+			inParallel(len(actions.ExpiredClaims), func(i int) { c.deleteExpiredClaim(ctx, actions.ExpiredClaims[i], r) })
+		},
+		func() {
 			slowStart(len(actions.Deletions), func(i int) bool { return c.deletePod(ctx, snapshot, actions.Deletions[i], r) })
 		},
 		func() { c.createPods(ctx, snapshot.Pool, actions.Creations, r) },
@@ -97,89 +101,6 @@ func (c *Controller) carryOut(ctx context.Context, snapshot pool.Snapshot, actio
 	inParallel(len(steps), func(i int) { steps[i]() })
 	if r.outcome.Created > 0 {
 		c.recorder.Eventf(snapshot.Pool, corev1.EventTypeNormal, "PodsCreated", "Created %d Pods", r.outcome.Created)
-	}
-}
-
-// handOut gives one Pod to one claim: a patch on the Pod that can succeed once, and
-// then the claim's status, which only repeats what the Pod's owner says already.
-func (c *Controller) handOut(ctx context.Context, snapshot pool.Snapshot, h pool.HandOut, r *results) {
-	patch, err := pool.HandOutPatch(h.Pod, h.Claim)
-	if err != nil {
-		r.failed(err)
-		return
-	}
-	// Should the answer be lost, the cache can tell whether the patch happened.
-	shown := freshness.ShownBy(ctx, func(pod metav1.Object) bool { return metav1.IsControlledBy(pod, h.Claim) })
-	pod, err := c.kube.CoreV1().Pods(h.Pod.Namespace).Patch(shown, h.Pod.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
-	switch {
-	case err == nil:
-	case isTestFailed(err) || apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-		r.conflict("hand out pod", klog.KObj(h.Pod), err)
-		return
-	default:
-		r.failed(fmt.Errorf("hand out pod %s to claim %s: %w", klog.KObj(h.Pod), klog.KObj(h.Claim), err))
-		c.explainRefusedHandOut(ctx, h, err, r)
-		return
-	}
-	handOuts.Inc()
-	klog.FromContext(ctx).V(2).Info("Handed out", "pod", klog.KObj(pod), "claim", klog.KObj(h.Claim))
-	r.record(func(o *pool.Outcome) { o.Pods = append(o.Pods, pod) })
-	c.recorder.Eventf(h.Claim, corev1.EventTypeNormal, v1alpha1.ReasonHandedOut, "Pod %s is this claim's", pod.Name)
-	c.updateClaimStatus(ctx, pool.ClaimStatus{Claim: h.Claim, Status: pool.BoundStatus(h.Claim, pod, snapshot.Pool, c.clock.Now())}, r)
-}
-
-// explainRefusedHandOut tells a claim why the API server takes no hand-out for it:
-// an admission policy, say, that its labels offend.
-func (c *Controller) explainRefusedHandOut(ctx context.Context, h pool.HandOut, refusal error, r *results) {
-	if !isRefusal(refusal) {
-		return
-	}
-	status, changed := pool.RefusedStatus(h.Claim, h.Pod, refusal, c.clock.Now())
-	if changed {
-		c.updateClaimStatus(ctx, pool.ClaimStatus{Claim: h.Claim, Status: status}, r)
-	}
-}
-
-// updateClaimStatus writes the status of one claim.
-func (c *Controller) updateClaimStatus(ctx context.Context, s pool.ClaimStatus, r *results) {
-	if s.ConfirmGone {
-		if err := c.confirmGone(ctx, s.Claim); err != nil {
-			r.failed(err)
-			return
-		}
-	}
-	claim := s.Claim.DeepCopy() // the cache's object is everybody's
-	claim.Status = s.Status
-	updated, err := c.warmpool.WarmpoolV1alpha1().PodClaims(claim.Namespace).UpdateStatus(ctx, claim, metav1.UpdateOptions{})
-	switch {
-	case err == nil:
-		r.record(func(o *pool.Outcome) { o.Claims = append(o.Claims, updated) })
-		if finished := meta.FindStatusCondition(claim.Status.Conditions, v1alpha1.ClaimFinished); finished != nil {
-			c.recorder.Event(claim, corev1.EventTypeNormal, finished.Reason, finished.Message)
-		}
-	case apierrors.IsNotFound(err):
-		// The claim is gone, and with it the need for a status; the garbage
-		// collector takes its Pod.
-	case apierrors.IsConflict(err):
-		r.conflict("update claim status", klog.KObj(claim), err)
-	default:
-		r.failed(fmt.Errorf("update the status of claim %s: %w", klog.KObj(claim), err))
-	}
-}
-
-// confirmGone asks the API server whether the Pod of a claim is gone, as the cache
-// says: what follows from it is for good.
-func (c *Controller) confirmGone(ctx context.Context, claim *v1alpha1.PodClaim) error {
-	bound := claim.Status.Pod
-	pod, err := c.kube.CoreV1().Pods(claim.Namespace).Get(ctx, bound.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err), err == nil && pod.UID != bound.UID:
-		return nil
-	case err != nil:
-		return fmt.Errorf("look for pod %s/%s of claim %s: %w", claim.Namespace, bound.Name, claim.Name, err)
-	default:
-		conflicts.WithLabelValues("finish claim").Inc()
-		return fmt.Errorf("pod %s of claim %s is not gone: %w", klog.KObj(pod), claim.Name, errConflict)
 	}
 }
 
@@ -259,28 +180,49 @@ func (c *Controller) createPod(ctx context.Context, warmPool *v1alpha1.WarmPool,
 	}
 }
 
-// updatePoolStatus writes the pool's status if it says anything new.
-func (c *Controller) updatePoolStatus(ctx context.Context, snapshot pool.Snapshot, actions pool.Actions, r *results) {
-	status, change := pool.Status(snapshot, actions, r.outcome, c.clock.Now())
+// updatePoolStatus writes the pool's status if it says anything new. It returns for how
+// long that is put off, or 0: new counts may be too soon after the last write, and those
+// that follow are written with them.
+func (c *Controller) updatePoolStatus(ctx context.Context, snapshot pool.Snapshot, actions pool.Actions, r *results) (putOff time.Duration) {
+	now := c.clock.Now()
+	status, change := pool.Status(snapshot, actions, r.outcome, now)
 	if change == pool.Unchanged {
-		return
+		return 0
 	}
 	warmPool := snapshot.Pool.DeepCopy()
+	if putOff := c.pace.putOff(warmPool, now); putOff > 0 && change == pool.CountsChanged {
+		return putOff
+	}
 	warmPool.Status = status
 	_, err := c.warmpool.WarmpoolV1alpha1().WarmPools(warmPool.Namespace).UpdateStatus(ctx, warmPool, metav1.UpdateOptions{})
 	switch {
 	case err == nil:
-		before := meta.FindStatusCondition(snapshot.Pool.Status.Conditions, v1alpha1.PoolReplicaFailure)
-		failure := meta.FindStatusCondition(status.Conditions, v1alpha1.PoolReplicaFailure)
-		if failure != nil && failure.Status == metav1.ConditionTrue && (before == nil || before.Status != failure.Status || before.Message != failure.Message) {
-			c.recorder.Event(snapshot.Pool, corev1.EventTypeWarning, failure.Reason, failure.Message)
-		}
+		c.pace.wrote(warmPool, now)
+		c.report(snapshot.Pool, status)
 	case apierrors.IsNotFound(err):
 		// The pool is gone.
 	case apierrors.IsConflict(err):
 		r.conflict("update pool status", klog.KObj(warmPool), err)
 	default:
 		r.failed(fmt.Errorf("update the status of pool %s: %w", klog.KObj(warmPool), err))
+	}
+	return 0
+}
+
+// report makes an event of what is wrong with a pool, if its last status didn't tell of
+// it. A message stays the same for as long as its cause does, so there is one event for
+// each cause, and none for each try.
+func (c *Controller) report(before *v1alpha1.WarmPool, status v1alpha1.WarmPoolStatus) {
+	for kind, wrong := range map[string]metav1.ConditionStatus{
+		v1alpha1.PoolReplicaFailure: metav1.ConditionTrue,
+		v1alpha1.PoolProgressing:    metav1.ConditionFalse,
+	} {
+		told := meta.FindStatusCondition(before.Status.Conditions, kind)
+		now := meta.FindStatusCondition(status.Conditions, kind)
+		if now == nil || now.Status != wrong || told != nil && told.Status == wrong && told.Message == now.Message {
+			continue
+		}
+		c.recorder.Event(before, corev1.EventTypeWarning, now.Reason, now.Message)
 	}
 }
 

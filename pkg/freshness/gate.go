@@ -191,19 +191,33 @@ func (g *Gate) runOptional(ctx context.Context, c *guardedCache) {
 	}
 	ticker := g.clock().NewTicker(interval)
 	defer ticker.Stop()
+	var told Reason
 	for {
 		err := probe(ctx, c.Lister)
 		if err == nil {
 			break
 		}
-		logger.V(2).Info("Optional cache is not there, going on without it", "resource", c.Resource, "reason", reasonOf(err), "err", err)
+		if ctx.Err() != nil {
+			return
+		}
+		// An operator wants to know it, and once is enough: it may stay so for good.
+		news := logger
+		if reason := reasonOf(err); reason == told {
+			news = logger.V(4)
+		} else {
+			told = reason
+		}
+		news.Info("Optional cache is not there, going on without it", "resource", c.Resource, "reason", told, "err", err, "mend", c.mend(told))
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C():
 		}
 	}
-	logger.V(2).Info("Optional cache is there, starting its informer", "resource", c.Resource)
+	if told == "" {
+		logger = logger.V(2) // nobody has missed it
+	}
+	logger.Info("Optional cache is there, starting its informer", "resource", c.Resource)
 	c.Informer.RunWithContext(ctx)
 }
 

@@ -14,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
 )
 
 var configMaps = schema.GroupResource{Resource: "configmaps"}
@@ -285,6 +287,48 @@ func TestAnOptionalCacheIsStartedOnceItsResourceCanBeListed(t *testing.T) {
 		if got := len(informer.GetStore().ListKeys()); got != 1 {
 			t.Errorf("got %d objects in the store, want 1", got)
 		}
+	})
+}
+
+// An operator is told once what is missing and what mends it, and not with each probe.
+func TestAnOptionalCacheThatIsMissingIsToldOfOncePerReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newSource(t)
+		src.failWith(apierrors.NewForbidden(configMaps, "", errors.New(`User "sa" cannot list resource "configmaps"`)))
+		gate := &Gate{}
+		if err := gate.AddOptional(Cache{
+			Resource: configMaps, Lister: src, GrantCommand: "kubectl apply -f rbac.yaml",
+			Informer: cache.NewSharedIndexInformer(src, &corev1.ConfigMap{}, 0, cache.Indexers{}),
+		}); err != nil {
+			t.Fatal(err)
+		}
+		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0)))
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			gate.RunOptional(ctx)
+		}()
+		defer func() {
+			cancel()
+			<-done
+		}()
+		expect := func(when string, n int, last string) {
+			t.Helper()
+			synctest.Wait()
+			lines := strings.Split(strings.TrimSpace(logger.GetSink().(ktesting.Underlier).GetBuffer().String()), "\n")
+			if len(lines) != n || !strings.Contains(lines[len(lines)-1], last) {
+				t.Errorf("%s the log has the lines\n%s\nwant %d, with %q in the last", when, strings.Join(lines, "\n"), n, last)
+			}
+		}
+		elapse(10 * time.Minute)
+		expect("forbidden for 10 minutes,", 1, `grant list and watch: kubectl apply -f rbac.yaml`)
+		src.failWith(apierrors.NewInternalError(errors.New("etcdserver: no leader")))
+		elapse(10 * time.Minute)
+		expect("failing for 10 minutes,", 2, "etcdserver: no leader")
+		src.failWith(nil)
+		elapse(DefaultProbeInterval)
+		expect("there in the end,", 3, "Optional cache is there")
 	})
 }
 

@@ -72,7 +72,7 @@ func (p *planner) setProgressing(status *v1alpha1.WarmPoolStatus) {
 	complete := p.complete()
 	was := p.progressing()
 	wasComplete := was != nil && was.Reason == v1alpha1.ReasonComplete
-	if before.LastProgressTime == nil || complete != wasComplete ||
+	if before.LastProgressTime == nil || complete != wasComplete && !p.pool.Spec.Paused ||
 		before.ObservedGeneration != status.ObservedGeneration ||
 		status.UpdatedReadyReplicas > before.UpdatedReadyReplicas ||
 		// It got ready and was handed out at once.

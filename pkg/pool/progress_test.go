@@ -87,6 +87,7 @@ func TestProgressOfAPool(t *testing.T) {
 		{"by default after ten minutes", snapshot(aPool(lastProgress(10*minute, "Filling")), aPod("a")), "False ProgressDeadlineExceeded 10m0s"},
 		{"never too late", snapshot(aPool(progressDeadline(0), lastProgress(hour, "Filling")), aPod("a")), "True Filling 1h0m0s"},
 		{"late, but one has got ready", snapshot(aPool(replicas(2), stuckAt(1)), aPod("a", ready), aPod("b")), "True Filling 0s"},
+		{"a paused pool that is complete stays so", snapshot(aPool(paused, lastProgress(hour, "Paused"), reachedReady(1)), aPod("a", ready)), "Unknown Paused 1h0m0s"},
 		{"a paused pool is never late", snapshot(aPool(paused, lastProgress(hour, "Filling")), aPod("a")), "Unknown Paused 1h0m0s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

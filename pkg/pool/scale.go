@@ -221,8 +221,10 @@ func (p *planner) budget() (maxUnavailable, maxSurge int) {
 	settings := ptr.Deref(p.pool.Spec.UpdateStrategy.RollingUpdate, v1alpha1.RollingUpdateSettings{})
 	maxUnavailable = share(settings.MaxUnavailable, p.replicas(), p.replicas()/4, false)
 	maxSurge = share(settings.MaxSurge, p.replicas(), 0, true)
-	if maxUnavailable == 0 && maxSurge == 0 {
-		// A share of a small pool may come to nothing; then nothing would ever go.
+	room := max(p.allowed()-p.replicas()-len(p.waiting), 0)
+	if maxUnavailable == 0 && min(maxSurge, room) == 0 {
+		// A share of a small pool may come to nothing, and maxSize may leave no room
+		// for a surge; then nothing would ever go.
 		maxUnavailable = 1
 	}
 	return maxUnavailable, maxSurge

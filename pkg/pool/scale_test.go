@@ -153,8 +153,13 @@ func TestPlanRolls(t *testing.T) {
 		name:     "when no old one is left there is no surge",
 		snapshot: snapshot(aPool(replicas(2), rolling("0", "1")), aPod("b", ready), aPod("new", ready)),
 	}, {
-		name:     "the surge keeps to maxSize",
+		name:     "where maxSize leaves no room for a surge one goes without",
 		snapshot: snapshot(aPool(replicas(2), maxSize(2), rolling("0", "1")), aPod("a", ready, old("1")), aPod("b", ready, old("1"))),
+		want:     []string{"delete a" + wasOld},
+	}, {
+		name:     "and where it leaves some the surge keeps to it",
+		snapshot: snapshot(aPool(replicas(2), maxSize(3), rolling("0", "2")), aPod("a", ready, old("1")), aPod("b", ready, old("1"))),
+		want:     []string{"create 1"},
 	}, {
 		name: "what is too many goes first, and of the rest no more than is allowed: one budget",
 		snapshot: snapshot(aPool(replicas(4)),
@@ -269,6 +274,10 @@ func TestPlanRenews(t *testing.T) {
 		snapshot: snapshot(aPool(replicas(4)), aPod("a", notReadyFor(time.Second), onNode("bad")), aPod("b", notReadyFor(time.Second), onNode("bad")),
 			aPod("c", notReadyFor(time.Second), onNode("bad")), aPod("d", notReadyFor(time.Second), onNode("bad")), aNode("bad", nodeReady(corev1.ConditionUnknown))),
 		want: []string{"delete a" + nodeIsBad, "again in 4m59s"},
+	}, {
+		name:     "one that starts gets older too",
+		snapshot: snapshot(aPool(readinessTimeout(0), maxIdle(90)), aPod("a")),
+		want:     []string{"again in 30s"},
 	}, {
 		name:     "an idle Pod goes at maxIdleSeconds",
 		snapshot: snapshot(aPool(replicas(2), maxIdle(60)), aPod("a", ready, created(60*time.Second)), aPod("b", ready, created(59*time.Second))),

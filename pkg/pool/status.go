@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -80,7 +79,7 @@ func Status(snapshot Snapshot, actions Actions, outcome Outcome, now time.Time) 
 	} else {
 		set(v1alpha1.PoolPaused, false, v1alpha1.ReasonNotPaused, "spec.paused is false")
 	}
-	setReplicaFailure(set, actions, outcome)
+	setReplicaFailure(pool, set, actions, outcome)
 	p.setProgressing(&status)
 	return status, compare(pool.Status, status)
 }
@@ -98,13 +97,11 @@ func compare(before, after v1alpha1.WarmPoolStatus) Change {
 
 // setReplicaFailure follows the last attempt. Where nothing was tried the
 // condition stays as it is, unless nothing had to be.
-func setReplicaFailure(set func(kind string, isTrue bool, reason, message string), actions Actions, outcome Outcome) {
+func setReplicaFailure(pool *v1alpha1.WarmPool, set func(kind string, isTrue bool, reason, message string), actions Actions, outcome Outcome) {
 	switch {
 	case outcome.CreateError != nil:
-		// The name is another one in every attempt; with it the message would
-		// change, and with the message the status, for ever.
-		message := strings.ReplaceAll(outcome.CreateError.Error(), outcome.CreateName, "NAME")
-		set(v1alpha1.PoolReplicaFailure, true, v1alpha1.ReasonFailedCreate, message)
+		told := meta.FindStatusCondition(pool.Status.Conditions, v1alpha1.PoolReplicaFailure)
+		set(v1alpha1.PoolReplicaFailure, true, v1alpha1.ReasonFailedCreate, refusalMessage(told, outcome.CreateError, outcome.CreateName))
 	case outcome.Created > 0 || actions.Creations == 0:
 		set(v1alpha1.PoolReplicaFailure, false, v1alpha1.ReasonCreateAccepted, "the API server accepts the Pods")
 	}

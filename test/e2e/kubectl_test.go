@@ -14,7 +14,7 @@ func TestKubectlServesAPersonWell(t *testing.T) {
 	ns.StartKubelet()
 	ns.StartController()
 
-	ns.Kubectl("apply", "--filename="+filepath.Join("artifacts", "examples"))
+	ns.Kubectl("apply", "--filename="+filepath.Join(examples, "warmpool.yaml"), "--filename="+filepath.Join(examples, "podclaim.yaml"))
 	ns.Kubectl("wait", "--for=condition=Available", "warmpool/runners", "--timeout=60s")
 	ns.Kubectl("wait", "--for=condition=Bound", "podclaim/build-1", "--timeout=60s")
 	ns.WaitPool("runners", 5, 1)
@@ -23,7 +23,7 @@ func TestKubectlServesAPersonWell(t *testing.T) {
 	node := ns.Claim("build-1").Status.NodeName
 	table(t, ns.Kubectl("get", "wp"), "NAME DESIRED IDLE READY CLAIMED PENDING AVAILABLE AGE", "runners 5 5 5 1 0 True")
 	table(t, ns.Kubectl("get", "pclaim"), "NAME POOL BOUND REASON POD READY FINISHED AGE", "build-1 runners True HandedOut "+pod+" True")
-	table(t, ns.Kubectl("get", "pclaim", "--output=wide"), "NAME POOL BOUND REASON POD READY FINISHED NODE AGE", "build-1 runners True HandedOut "+pod+" True "+node)
+	table(t, ns.Kubectl("get", "pclaim", "--output=wide"), "NAME POOL BOUND REASON POD READY FINISHED NODE EXPIRES AGE", "build-1 runners True HandedOut "+pod+" True "+node)
 	both := ns.Kubectl("get", "wp,pclaim")
 	for _, name := range []string{"warmpool.warmpool.dev/runners", "podclaim.warmpool.dev/build-1"} {
 		if !strings.Contains(both, name) {
@@ -72,12 +72,12 @@ func TestEveryFieldIsExplained(t *testing.T) {
 	t.Parallel()
 	for path, fields := range map[string][]string{
 		"warmpool":                  {"spec", "status"},
-		"warmpool.spec":             {"replicas", "maxSize", "minReadySeconds", "readinessTimeoutSeconds", "paused", "template"},
-		"warmpool.status":           {"replicas", "readyReplicas", "claimedReplicas", "pendingClaims", "selector", "observedGeneration", "conditions"},
+		"warmpool.spec":             {"replicas", "maxSize", "tolerance", "minReadySeconds", "readinessTimeoutSeconds", "progressDeadlineSeconds", "maxIdleSeconds", "updateStrategy", "claimLifetime", "paused", "template"},
+		"warmpool.status":           {"replicas", "readyReplicas", "updatedReplicas", "updatedReadyReplicas", "claimedReplicas", "pendingClaims", "selector", "updateRevision", "lastProgressTime", "observedGeneration", "conditions"},
 		"podclaim":                  {"spec", "status"},
-		"podclaim.spec":             {"poolName", "priority", "timeoutSeconds", "podMetadata"},
+		"podclaim.spec":             {"poolName", "priority", "timeoutSeconds", "lifetime", "podMetadata"},
 		"podclaim.spec.podMetadata": {"labels", "annotations"},
-		"podclaim.status":           {"pod", "podIPs", "nodeName", "boundTime", "observedGeneration", "conditions"},
+		"podclaim.status":           {"pod", "podIPs", "nodeName", "boundTime", "expirationTime", "observedGeneration", "conditions"},
 		"podclaim.status.pod":       {"name", "uid"},
 	} {
 		output, err := env.Kubectl(t.Context(), "explain", path)

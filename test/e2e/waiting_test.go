@@ -103,6 +103,7 @@ func TestAPodThatCanNotBeScheduledIsKept(t *testing.T) {
 	if want := "no Pod of the present template got ready within 2 s (progressDeadlineSeconds): Pods can't be scheduled: 0/3 nodes are available: 3 Insufficient cpu."; stuck.Message != want {
 		t.Errorf("the pool says %q, want %q", stuck.Message, want)
 	}
+	wantEvent(t, ns, pool.UID, corev1.EventTypeWarning, "ProgressDeadlineExceeded")
 	environment.For(t, 5*time.Second, "the Pod can't be scheduled", func() error {
 		if now := ns.Pods()[pod.UID]; now == nil || now.DeletionTimestamp != nil {
 			return fmt.Errorf("it was deleted")

@@ -6,6 +6,7 @@ package histories
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -52,11 +53,18 @@ type reconcile struct {
 
 func (s *server) newReconcile(t *rapid.T, v view) *reconcile {
 	return &reconcile{
-		t: t, server: s, snapshot: v.snapshot(),
+		t: t, server: s, snapshot: s.snapshotOf(v),
 		fault:   noFaults,
 		before:  func() {},
 		created: func() {},
 	}
+}
+
+// snapshotOf is a view as the controller plans on it, with the nodes as they are.
+func (s *server) snapshotOf(v view) pool.Snapshot {
+	snapshot := v.snapshot()
+	snapshot.Nodes = maps.Clone(s.nodes)
+	return snapshot
 }
 
 // snapshot takes from a view what the product's controller takes from its caches.
@@ -83,7 +91,7 @@ func (v view) snapshot() pool.Snapshot {
 func (r *reconcile) plan() {
 	r.actions = pool.Plan(r.snapshot, r.server.now)
 	order := rand.New(rand.NewPCG(rapid.Uint64().Draw(r.t, "order of the snapshot"), 0))
-	shuffled := pool.Snapshot{Pool: r.snapshot.Pool, Claims: slices.Clone(r.snapshot.Claims), Pods: slices.Clone(r.snapshot.Pods)}
+	shuffled := pool.Snapshot{Pool: r.snapshot.Pool, Nodes: r.snapshot.Nodes, Claims: slices.Clone(r.snapshot.Claims), Pods: slices.Clone(r.snapshot.Pods)}
 	order.Shuffle(len(shuffled.Claims), func(i, j int) {
 		shuffled.Claims[i], shuffled.Claims[j] = shuffled.Claims[j], shuffled.Claims[i]
 	})
@@ -107,7 +115,10 @@ func (r *reconcile) planAndCarryOut(check func()) {
 }
 
 func deepCopy(s pool.Snapshot) pool.Snapshot {
-	c := pool.Snapshot{Pool: s.Pool.DeepCopy()}
+	c := pool.Snapshot{Pool: s.Pool.DeepCopy(), Nodes: map[string]*corev1.Node{}}
+	for name, node := range s.Nodes {
+		c.Nodes[name] = node.DeepCopy()
+	}
 	for _, claim := range s.Claims {
 		c.Claims = append(c.Claims, claim.DeepCopy())
 	}
@@ -131,6 +142,9 @@ func describe(actions pool.Actions) []string {
 		}
 		lines = append(lines, line)
 	}
+	for _, claim := range actions.ExpiredClaims {
+		lines = append(lines, "delete claim "+claim.Name)
+	}
 	for _, d := range actions.Deletions {
 		lines = append(lines, fmt.Sprintf("delete %s: %s", d.Pod.Name, d.Reason))
 	}
@@ -144,6 +158,9 @@ func (r *reconcile) carryOut() {
 	}
 	for _, s := range r.actions.ClaimStatuses {
 		r.updateClaimStatus(s)
+	}
+	for _, claim := range r.actions.ExpiredClaims {
+		_ = r.write("delete claim", func() error { return r.server.deleteClaim(claim) })
 	}
 	for _, d := range r.actions.Deletions {
 		if !r.deletePod(d) {

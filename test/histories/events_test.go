@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
@@ -22,21 +23,22 @@ const poolName = "p"
 // it could happen to.
 func (s *server) events() map[string]func(*rapid.T) bool {
 	return map[string]func(*rapid.T) bool{
-		"a claim is created":                s.claimIsCreated,
-		"a claim is created, or another":    s.claimIsCreated, // twice, so that there are enough
-		"a claim is deleted":                s.claimIsDeleted,
-		"the pool is created":               s.poolIsCreated,
-		"the pool is deleted":               s.poolIsDeleted,
-		"the pool is changed":               s.poolIsChanged,
-		"the kubelet starts all Pods":       func(*rapid.T) bool { return s.startPods() },
-		"the kubelet writes a Pod":          s.kubeletWrites,
-		"the kubelet writes another Pod":    s.kubeletWrites,
-		"somebody deletes a Pod":            s.podIsDeleted,
-		"somebody edits a Pod":              s.podIsEdited,
-		"time passes":                       s.timePasses,
-		"garbage is collected":              func(*rapid.T) bool { return s.collectGarbage() },
-		"the quota is used up, or raised":   s.quotaChanges,
-		"an admission policy comes or goes": s.policyChanges,
+		"a claim is created":                 s.claimIsCreated,
+		"a claim is created, or another":     s.claimIsCreated, // twice, so that there are enough
+		"a claim is deleted":                 s.claimIsDeleted,
+		"the pool is created":                s.poolIsCreated,
+		"the pool is deleted":                s.poolIsDeleted,
+		"the pool is changed":                s.poolIsChanged,
+		"the kubelet starts all Pods":        func(*rapid.T) bool { return s.startPods() },
+		"the kubelet writes a Pod":           s.kubeletWrites,
+		"the kubelet writes another Pod":     s.kubeletWrites,
+		"somebody deletes a Pod":             s.podIsDeleted,
+		"somebody edits a Pod":               s.podIsEdited,
+		"time passes":                        s.timePasses,
+		"a node is cordoned, or isn't ready": s.nodeChanges,
+		"garbage is collected":               func(*rapid.T) bool { return s.collectGarbage() },
+		"the quota is used up, or raised":    s.quotaChanges,
+		"an admission policy comes or goes":  s.policyChanges,
 	}
 }
 
@@ -63,6 +65,9 @@ func (s *server) claimIsCreated(t *rapid.T) bool {
 	}
 	if s.claims[claim.Name] != nil {
 		return false
+	}
+	if lifetime := drawDuration(t, "lifetime"); lifetime > 0 {
+		claim.Spec.Lifetime = &metav1.Duration{Duration: lifetime}
 	}
 	switch rapid.IntRange(0, 7).Draw(t, "podMetadata") {
 	case 0:
@@ -102,10 +107,53 @@ func drawSpec(t *rapid.T, pool *v1alpha1.WarmPool) {
 	pool.Spec = v1alpha1.WarmPoolSpec{
 		Replicas:                ptr.To(rapid.Int32Range(0, 4).Draw(t, "replicas")),
 		MaxSize:                 rapid.SampledFrom([]int32{0, 0, 0, 1, 2, 3, 5}).Draw(t, "maxSize"),
+		Tolerance:               drawShare(t, "tolerance", 0),
 		MinReadySeconds:         rapid.SampledFrom([]int32{0, 0, 10, 30}).Draw(t, "minReadySeconds"),
 		ReadinessTimeoutSeconds: ptr.To(rapid.SampledFrom([]int32{0, 20, 300}).Draw(t, "readinessTimeoutSeconds")),
+		ProgressDeadlineSeconds: ptr.To(rapid.SampledFrom([]int32{0, 40, 600}).Draw(t, "progressDeadlineSeconds")),
+		MaxIdleSeconds:          rapid.SampledFrom([]int32{0, 0, 0, 60}).Draw(t, "maxIdleSeconds"),
 		Paused:                  rapid.IntRange(0, 7).Draw(t, "paused") == 0,
 	}
+	pool.Spec.UpdateStrategy.Type = rapid.SampledFrom([]v1alpha1.UpdateStrategyType{
+		v1alpha1.RollingUpdate, v1alpha1.RollingUpdate, v1alpha1.Recreate, v1alpha1.OnHandOut,
+	}).Draw(t, "updateStrategy")
+	if pool.Spec.UpdateStrategy.Type == v1alpha1.RollingUpdate && rapid.Bool().Draw(t, "rollingUpdate") {
+		pool.Spec.UpdateStrategy.RollingUpdate = &v1alpha1.RollingUpdateSettings{
+			MaxUnavailable: drawShare(t, "maxUnavailable", 25),
+			MaxSurge:       drawShare(t, "maxSurge", 0),
+		}
+	}
+	byDefault, maximum := drawDuration(t, "default lifetime"), drawDuration(t, "maximum lifetime")
+	if byDefault > 0 && maximum > 0 {
+		byDefault = min(byDefault, maximum)
+	}
+	if byDefault > 0 || maximum > 0 {
+		pool.Spec.ClaimLifetime = &v1alpha1.ClaimLifetime{Default: durationOrNil(byDefault), Maximum: durationOrNil(maximum)}
+	}
+	pool.Spec.Template.Annotations = map[string]string{version: rapid.SampledFrom([]string{"1", "1", "1", "2", "3"}).Draw(t, "template")}
+}
+
+// version is an annotation by which the templates differ.
+const version = "example.com/version"
+
+// drawShare draws a number or a share; unset is the share that is the default.
+func drawShare(t *rapid.T, what string, unset int) *intstr.IntOrString {
+	return rapid.SampledFrom([]*intstr.IntOrString{
+		nil, ptr.To(intstr.FromString(fmt.Sprintf("%d%%", unset))),
+		ptr.To(intstr.FromInt32(1)), ptr.To(intstr.FromInt32(2)), ptr.To(intstr.FromString("30%")), ptr.To(intstr.FromString("100%")),
+	}).Draw(t, what)
+}
+
+// drawDuration draws how long claims live; mostly 0: for ever.
+func drawDuration(t *rapid.T, what string) time.Duration {
+	return rapid.SampledFrom([]time.Duration{0, 0, 0, 0, 10 * time.Second, time.Minute, time.Hour}).Draw(t, what)
+}
+
+func durationOrNil(d time.Duration) *metav1.Duration {
+	if d == 0 {
+		return nil
+	}
+	return &metav1.Duration{Duration: d}
 }
 
 func (s *server) poolIsChanged(t *rapid.T) bool {
@@ -159,7 +207,9 @@ func (s *server) setReady(pod *corev1.Pod, status corev1.ConditionStatus, first 
 		ready = corev1.PodCondition{Type: corev1.PodReady, Status: status, LastTransitionTime: s.clock()}
 	}
 	scheduled := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: pod.CreationTimestamp}
-	pod.Spec.NodeName = "node"
+	if pod.Spec.NodeName == "" {
+		pod.Spec.NodeName = s.nodeFor(pod)
+	}
 	pod.Status.Phase = corev1.PodRunning
 	pod.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.1"}}
 	pod.Status.Conditions = []corev1.PodCondition{scheduled, ready}
@@ -230,6 +280,27 @@ func (s *server) quotaChanges(t *rapid.T) bool {
 
 func (s *server) policyChanges(t *rapid.T) bool {
 	s.policy = rapid.Bool().Draw(t, "policy")
+	return true
+}
+
+// nodeFor is where the scheduler puts a Pod: on a node that is good, if there is one.
+func (s *server) nodeFor(pod *corev1.Pod) string {
+	nodes := namesOf(s.nodes)
+	first := int(pod.CreationTimestamp.Unix()) % len(nodes)
+	for i := range nodes {
+		if name := nodes[(first+i)%len(nodes)]; !isBad(s.nodes[name]) {
+			return name
+		}
+	}
+	return nodes[first]
+}
+
+func (s *server) nodeChanges(t *rapid.T) bool {
+	node := s.nodes[rapid.SampledFrom(namesOf(s.nodes)).Draw(t, "node")].DeepCopy()
+	node.Spec.Unschedulable = rapid.IntRange(0, 2).Draw(t, "cordoned") == 0
+	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: rapid.SampledFrom([]corev1.ConditionStatus{"True", "True", "True", "False", "Unknown"}).Draw(t, "ready")}
+	node.Status.Conditions = []corev1.NodeCondition{ready}
+	s.nodes[node.Name] = node
 	return true
 }
 

@@ -4,6 +4,7 @@ package histories
 // each of these points; then the server's conditions are all that counts.
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -29,7 +30,8 @@ func (s *server) reconcileFresh(t *rapid.T, fault func(what string) fault) *reco
 		r.checkRequeueAfter()
 	})
 	reached("plan on the present")
-	if r.snapshot.Pool != nil && !r.answersLost {
+	// What a claim that was deleted leaves behind is the garbage collector's.
+	if r.snapshot.Pool != nil && !r.answersLost && len(r.actions.ExpiredClaims) == 0 {
 		r.checkStatus()
 	}
 	if r.failures == 0 {
@@ -62,6 +64,13 @@ func (r *reconcile) checkHandOuts() {
 		}
 		pods, claims = append(pods, h.Pod), append(claims, h.Claim)
 	}
+	for _, pod := range pods {
+		for _, other := range serving {
+			if !slices.Contains(pods, other) && s.rank(p, other) < s.rank(p, pod) {
+				t.Fatalf("O26: Pod %s is handed out, and %s is better: %q", pod.Name, other.Name, describe(r.actions))
+			}
+		}
+	}
 	for _, claim := range waiting {
 		for _, served := range claims {
 			if !slices.Contains(claims, claim) && servedBefore(claim, served) {
@@ -71,31 +80,32 @@ func (r *reconcile) checkHandOuts() {
 	}
 }
 
-// wanted is how many idle Pods the pool is to have besides those that the plan hands
-// out, and how many it has.
-func (r *reconcile) wanted() (wanted, have int) {
+// wanted is how many idle Pods the pool is to have besides those that the plan hands out,
+// how many it may have for its tolerance, and while Pods are replaced, and how many it has.
+func (r *reconcile) wanted() (wanted, tolerated, surge, have int) {
 	p, handOuts := r.snapshot.Pool, len(r.actions.HandOuts)
 	wanted = int(*p.Spec.Replicas) + len(r.server.waiting()) - handOuts
+	_, maxSurge := budget(p)
+	surge = wanted + maxSurge
+	tolerated = wanted + shareOf(p.Spec.Tolerance, "0%", *p.Spec.Replicas, true)
 	if _, claimed := population(r.snapshot.Pods, p); p.Spec.MaxSize > 0 {
-		wanted = min(wanted, max(int(p.Spec.MaxSize)-claimed-handOuts, 0))
+		allowed := max(int(p.Spec.MaxSize)-claimed-handOuts, 0)
+		wanted, tolerated, surge = min(wanted, allowed), min(tolerated, allowed), min(surge, allowed)
 	}
-	return wanted, len(r.server.idle(p)) - handOuts
+	return wanted, tolerated, surge, len(r.server.idle(p)) - handOuts
 }
 
-// checkDeletions checks that only those Pods go that are too many or can't serve.
+// checkDeletions checks that only those Pods go that are too many, can't serve or are to be
+// replaced, and that all go that must.
 func (r *reconcile) checkDeletions() {
 	t, s, p := r.t, r.server, r.snapshot.Pool
-	surplus, useless, useful := 0, 0, 0
-	if active(p) && !p.Spec.Paused {
-		wanted, have := r.wanted()
-		surplus = max(have-wanted, 0)
-	}
-	seen := map[string]bool{}
+	going := map[*corev1.Pod]bool{}
+	useful := 0
 	for _, d := range r.actions.Deletions {
-		if seen[d.Pod.Name] || d.Pod.DeletionTimestamp != nil || d.Reason == "" {
+		if going[d.Pod] || d.Pod.DeletionTimestamp != nil || d.Reason == "" {
 			t.Fatalf("Pod %s is deleted twice, or for no reason: %q", d.Pod.Name, describe(r.actions))
 		}
-		seen[d.Pod.Name] = true
+		going[d.Pod] = true
 		if slices.ContainsFunc(r.actions.HandOuts, func(h pool.HandOut) bool { return h.Pod == d.Pod }) {
 			t.Fatalf("Pod %s is handed out and deleted: %q", d.Pod.Name, describe(r.actions))
 		}
@@ -106,54 +116,105 @@ func (r *reconcile) checkDeletions() {
 			t.Fatalf("a pool that is paused or gone deletes: %q", describe(r.actions))
 		case controllerOf(d.Pod).UID != p.UID:
 			t.Fatalf("I4: Pod %s isn't the pool's: %q", d.Pod.Name, describe(r.actions))
-		case s.tooLate(p, d.Pod) || (hasEnded(d.Pod) && s.now.Sub(d.Pod.CreationTimestamp.Time) >= 10*time.Second):
-			useless++
-		default:
+		case !s.brokenFor(p, d.Pod, 0) && s.rank(p, d.Pod) == 0:
 			useful++
+		case s.rank(p, d.Pod) > 0:
+			reached(fmt.Sprintf("a Pod of rank %d is deleted", s.rank(p, d.Pod)))
 		}
 	}
-	if useful > max(surplus-useless, 0) || useful+useless < surplus {
-		t.Fatalf("I3: %d Pods are too many, and the plan deletes %d of no use and %d others: %q", surplus, useless, useful, describe(r.actions))
+	if !active(p) || p.Spec.Paused {
+		return
 	}
-	if active(p) && !p.Spec.Paused && useless < s.useless(p) {
-		t.Fatalf("I6: %d Pods will never serve, and the plan deletes %d: %q", s.useless(p), useless, describe(r.actions))
+	wanted, tolerated, surge, have := r.wanted()
+	switch {
+	case have > tolerated && useful > have-wanted, have <= tolerated && useful > 0:
+		t.Fatalf("I3: %d Pods are there and %d wanted (%d tolerated), and the plan deletes %d that are good: %q", have, wanted, tolerated, useful, describe(r.actions))
+	case have > max(tolerated, surge)+shareOf(p.Spec.Tolerance, "0%", *p.Spec.Replicas, true) && len(going) < have-surge:
+		t.Fatalf("I3: %d Pods are there and %d wanted (%d tolerated), and the plan deletes %d: %q", have, wanted, tolerated, len(going), describe(r.actions))
+	}
+	r.checkWhatStays(going)
+}
+
+// checkWhatStays checks that nothing broken stays, and judges O25: so many stay ready that
+// the budget isn't overdrawn.
+func (r *reconcile) checkWhatStays(going map[*corev1.Pod]bool) {
+	t, s, p := r.t, r.server, r.snapshot.Pool
+	var ready, alive, readyGo int
+	for _, pod := range s.idle(p) {
+		handedOut := slices.ContainsFunc(r.actions.HandOuts, func(h pool.HandOut) bool { return h.Pod == pod })
+		switch {
+		case handedOut:
+		case !going[pod] && (s.brokenFor(p, pod, maxPatience) || s.retired(p, pod)):
+			t.Fatalf("I6: Pod %s will never serve, and stays: %q", pod.Name, describe(r.actions))
+		case going[pod] && s.canServe(p, pod):
+			readyGo++
+		case !going[pod] && !hasEnded(pod):
+			alive++
+			if s.canServe(p, pod) {
+				ready++
+			}
+		}
+	}
+	maxUnavailable, _ := budget(p)
+	waiting, replicas := len(s.waiting())-len(r.actions.HandOuts), int(*p.Spec.Replicas)
+	if _, claimed := population(r.snapshot.Pods, p); p.Spec.MaxSize > 0 {
+		allowed := max(int(p.Spec.MaxSize)-claimed-len(r.actions.HandOuts), 0)
+		if allowed <= replicas+waiting {
+			maxUnavailable = max(maxUnavailable, 1) // there is no room for a surge
+		}
+		replicas = min(replicas, allowed)
+	}
+	if floor := max(replicas-maxUnavailable, 0); readyGo > 0 && (ready < floor || alive < waiting) {
+		t.Fatalf("O25: %d ready Pods go, %d stay, of %d alive; want %d ready at least, and %d claims wait: %q", readyGo, ready, alive, floor, waiting, describe(r.actions))
+	} else if readyGo > 0 {
+		reached("ready Pods are deleted")
 	}
 }
 
-// tooLate tells whether an idle Pod should have been Ready by now.
-func (s *server) tooLate(p *v1alpha1.WarmPool, pod *corev1.Pod) bool {
+// maxPatience is the longest that a Pod is given to get ready, or that one that has ended is
+// kept.
+const maxPatience = time.Hour
+
+// brokenFor tells whether a Pod should have been Ready some time ago, or has ended and was
+// made long enough before.
+func (s *server) brokenFor(p *v1alpha1.WarmPool, pod *corev1.Pod, patience time.Duration) bool {
+	if hasEnded(pod) {
+		return s.now.Sub(pod.CreationTimestamp.Time) >= max(patience, 10*time.Second)
+	}
+	return s.tooLate(p, pod, patience)
+}
+
+// tooLate tells whether an idle Pod should have been Ready by now. Where no Pod gets ready
+// each is given more than readinessTimeoutSeconds, and maxPatience at most.
+func (s *server) tooLate(p *v1alpha1.WarmPool, pod *corev1.Pod, patience time.Duration) bool {
 	timeout := time.Duration(*p.Spec.ReadinessTimeoutSeconds) * time.Second
 	since := pod.CreationTimestamp.Time
 	if c := readyCondition(pod); c.LastTransitionTime.After(since) {
 		since = c.LastTransitionTime.Time
 	}
-	return timeout > 0 && !hasEnded(pod) && !isReady(pod) && s.now.Sub(since) >= timeout
+	return timeout > 0 && !isReady(pod) && s.now.Sub(since) >= max(timeout, patience)
 }
 
-func (s *server) useless(p *v1alpha1.WarmPool) int {
-	n := 0
-	for _, pod := range s.idle(p) {
-		if s.tooLate(p, pod) || (hasEnded(pod) && s.now.Sub(pod.CreationTimestamp.Time) >= 10*time.Second) {
-			n++
-		}
-	}
-	return n
-}
-
-// checkCreations checks that as many Pods are created as are missing.
+// checkCreations checks that as many Pods are created as are missing, and a few more only
+// while Pods are replaced.
 func (r *reconcile) checkCreations() {
-	p, want, atCapacity := r.snapshot.Pool, 0, false
+	p, want, most, atCapacity := r.snapshot.Pool, 0, 0, false
 	if active(p) && !p.Spec.Paused {
-		wanted, have := r.wanted()
+		wanted, _, surge, have := r.wanted()
 		all, claimed := population(r.snapshot.Pods, p)
-		want = max(wanted-have, 0)
+		want, most = max(wanted-have, 0), max(wanted-have, 0)
+		if slices.ContainsFunc(r.server.idle(p), func(pod *corev1.Pod) bool { return r.server.rank(p, pod) > 0 }) {
+			most = max(surge-have, 0)
+		}
 		if room := max(int(p.Spec.MaxSize)-all, 0); p.Spec.MaxSize > 0 {
 			atCapacity = want > room || int(*p.Spec.Replicas)+len(r.server.waiting()) > max(int(p.Spec.MaxSize)-claimed, 0)
-			want = min(want, room)
+			want, most = min(want, room), min(most, room)
 		}
 	}
-	if r.actions.Creations != want {
-		r.t.Fatalf("I3: the plan creates %d Pods, want %d: %q", r.actions.Creations, want, describe(r.actions))
+	if n := r.actions.Creations; n < want || n > most {
+		r.t.Fatalf("I3: the plan creates %d Pods, want %d to %d: %q", n, want, most, describe(r.actions))
+	} else if n > want {
+		reached("a surge")
 	}
 	// Those that the plan hands out count as claimed, if maxSize is below the number
 	// of claimed Pods already.
@@ -181,7 +242,8 @@ func (r *reconcile) checkRequeueAfter() {
 // limits are the most idle Pods, and Pods at all, that creations may lead to.
 func (r *reconcile) limits() (idle, all int) {
 	if p := r.snapshot.Pool; p != nil {
-		return int(*p.Spec.Replicas) + len(r.server.waiting()), int(p.Spec.MaxSize)
+		_, maxSurge := budget(p)
+		return int(*p.Spec.Replicas) + maxSurge + len(r.server.waiting()), int(p.Spec.MaxSize)
 	}
 	return 0, 0
 }
@@ -204,6 +266,14 @@ func (r *reconcile) checkStatus() {
 	want.Replicas = int32(len(s.idle(p)))
 	want.ReadyReplicas = int32(len(s.serving(p)))
 	want.PendingClaims = int32(len(s.waiting()))
+	for _, pod := range s.idle(p) {
+		if !s.outdated(p, pod) {
+			want.UpdatedReplicas++
+			if s.canServe(p, pod) {
+				want.UpdatedReadyReplicas++
+			}
+		}
+	}
 	for _, pod := range s.snapshot().Pods {
 		if controllerOf(pod).Kind == "PodClaim" && pod.DeletionTimestamp == nil {
 			want.ClaimedReplicas++
@@ -213,6 +283,9 @@ func (r *reconcile) checkStatus() {
 	if got.Replicas != want.Replicas || got.ReadyReplicas != want.ReadyReplicas || got.PendingClaims != want.PendingClaims || got.ClaimedReplicas != want.ClaimedReplicas {
 		t.Fatalf("status: replicas %d, ready %d, pending %d, claimed %d; want %d, %d, %d, %d after %q", got.Replicas, got.ReadyReplicas, got.PendingClaims, got.ClaimedReplicas,
 			want.Replicas, want.ReadyReplicas, want.PendingClaims, want.ClaimedReplicas, describe(r.actions))
+	}
+	if got.UpdatedReplicas != want.UpdatedReplicas || got.UpdatedReadyReplicas != want.UpdatedReadyReplicas {
+		t.Fatalf("status: %d updated, %d of them ready; want %d and %d after %q", got.UpdatedReplicas, got.UpdatedReadyReplicas, want.UpdatedReplicas, want.UpdatedReadyReplicas, describe(r.actions))
 	}
 	for kind, wanted := range map[string]bool{
 		v1alpha1.PoolAvailable:  want.ReadyReplicas >= *p.Spec.Replicas,

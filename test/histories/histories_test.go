@@ -165,6 +165,8 @@ var mustReach = []string{
 	"a claim's second Pod goes", "a deposed leader tells a claim of its Pod: " + errWriteOnce.Error(),
 	"a Pod that was said to be gone is there",
 	"claim finished: PodLost", "claim finished: TimedOut", "claim finished: PodSucceeded", "claim finished: PodFailed",
+	"claim finished: Expired", "a claim is deleted whose time is over",
+	"a Pod of rank 1 is deleted", "a Pod of rank 2 is deleted", "a Pod of rank 3 is deleted", "ready Pods are deleted", "a surge",
 	"a claim waits in the end: PoolNotFound", "a claim waits in the end: PoolExhausted", "a claim waits in the end: AtCapacity", "a claim waits in the end: HandOutRefused",
 }
 

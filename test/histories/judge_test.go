@@ -3,7 +3,10 @@ package histories
 // The judge sees every write, and says which invariant it breaks.
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,11 +18,15 @@ import (
 
 type judge struct {
 	server     *server
-	claimOf    map[types.UID]types.UID // of a Pod, from its hand-out on for good
+	claimOf    map[types.UID]types.UID  // of a Pod, from its hand-out on for good
+	hashOf     map[string]string        // of a template, by its version
+	limits     []v1alpha1.ClaimLifetime // those that pools have had
 	violations []string
 }
 
-func newJudge(s *server) *judge { return &judge{server: s, claimOf: map[types.UID]types.UID{}} }
+func newJudge(s *server) *judge {
+	return &judge{server: s, claimOf: map[types.UID]types.UID{}, hashOf: map[string]string{}}
+}
 
 func (j *judge) violation(format string, args ...any) {
 	j.violations = append(j.violations, fmt.Sprintf(format, args...))
@@ -30,13 +37,31 @@ func (j *judge) pod(by actor, before, after *corev1.Pod) {
 	if after != nil {
 		j.owner(before, after)
 	}
-	if by != theController || before == nil {
+	if by != theController {
+		return
+	}
+	if before == nil {
+		j.creation(after)
 		return
 	}
 	if after == nil || (before.DeletionTimestamp == nil && after.DeletionTimestamp != nil) {
 		j.deletion(before)
 	} else {
 		j.handOut(before, after)
+	}
+}
+
+// creation judges that a hash stands for one template, and a template has one hash.
+func (j *judge) creation(pod *corev1.Pod) {
+	made, hash := pod.Annotations[version], pod.Labels[v1alpha1.LabelTemplateHash]
+	if known, ok := j.hashOf[made]; ok && known != hash || hash == "" {
+		j.violation("O24: Pod %s of template %s has the hash %q, and others have %q", pod.Name, made, hash, known)
+	}
+	j.hashOf[made] = hash
+	for other, known := range j.hashOf {
+		if other != made && known == hash {
+			j.violation("O24: the templates %s and %s have the same hash", made, other)
+		}
 	}
 }
 
@@ -102,6 +127,13 @@ func (j *judge) handOut(before, after *corev1.Pod) {
 	}
 }
 
+// pool takes note of a pool's limits: claims may be bound by those of long ago.
+func (j *judge) pool(pool *v1alpha1.WarmPool) {
+	if limits := pool.Spec.ClaimLifetime; limits != nil && !slices.Contains(j.limits, *limits) {
+		j.limits = append(j.limits, *limits)
+	}
+}
+
 // claim judges one write of a claim; before is nil for a creation.
 func (j *judge) claim(by actor, before, after *v1alpha1.PodClaim) {
 	if by != theController {
@@ -112,6 +144,11 @@ func (j *judge) claim(by actor, before, after *v1alpha1.PodClaim) {
 	}
 	if before.Status.Pod != nil && !before.Status.BoundTime.Equal(after.Status.BoundTime) {
 		j.violation("I2: the boundTime of claim %s moved", after.Name)
+	}
+	if before.Status.Pod == nil && after.Status.Pod != nil {
+		j.lifetime(after)
+	} else if before.Status.Pod != nil && !before.Status.ExpirationTime.Equal(after.Status.ExpirationTime) {
+		j.violation("O27: the expirationTime of claim %s moved", after.Name)
 	}
 	if isFinished(before) {
 		j.violation("claim %s was finished, and was written again", after.Name)
@@ -130,6 +167,34 @@ func (j *judge) claim(by actor, before, after *v1alpha1.PodClaim) {
 	}
 }
 
+// lifetime judges O27: when a claim is bound it is told when it ends, by the pool as it is
+// or was, or isn't there.
+func (j *judge) lifetime(claim *v1alpha1.PodClaim) {
+	got := time.Duration(0)
+	if claim.Status.ExpirationTime != nil {
+		got = claim.Status.ExpirationTime.Sub(claim.Status.BoundTime.Time)
+	}
+	var allowed []time.Duration
+	for _, limit := range append(j.limits, v1alpha1.ClaimLifetime{}) {
+		own := cmp.Or(claim.Spec.Lifetime, limit.Default, limit.Maximum, &metav1.Duration{}).Duration
+		if limit.Maximum != nil {
+			own = min(own, limit.Maximum.Duration)
+		}
+		allowed = append(allowed, own)
+	}
+	if !slices.Contains(allowed, got) {
+		j.violation("O27: claim %s lives for %s, and it may be one of %s", claim.Name, got, allowed)
+	}
+}
+
+// claimDeletion judges O27: only a claim whose time is over, and that says so, is deleted.
+func (j *judge) claimDeletion(claim *v1alpha1.PodClaim) {
+	reached("a claim is deleted whose time is over")
+	if end := claim.Status.ExpirationTime; !isFinished(claim) || end == nil || j.server.now.Before(end.Time) {
+		j.violation("O27: claim %s is deleted, and its time isn't over: %+v", claim.Name, claim.Status)
+	}
+}
+
 // finished judges what can't be taken back.
 func (j *judge) finished(claim *v1alpha1.PodClaim) {
 	c := meta.FindStatusCondition(claim.Status.Conditions, v1alpha1.ClaimFinished)
@@ -138,6 +203,10 @@ func (j *judge) finished(claim *v1alpha1.PodClaim) {
 	case v1alpha1.ReasonPodLost:
 		if pod := j.server.podByUID(claim.Status.Pod.UID); pod != nil {
 			j.violation("claim %s says that its Pod %s is lost, which is there", claim.Name, pod.Name)
+		}
+	case v1alpha1.ReasonExpired:
+		if end := claim.Status.ExpirationTime; end == nil || j.server.now.Before(end.Time) {
+			j.violation("O27: claim %s expired before its expirationTime %s", claim.Name, end)
 		}
 	case v1alpha1.ReasonTimedOut:
 		if claim.Spec.TimeoutSeconds == 0 || j.server.now.Before(due(claim)) {

@@ -54,6 +54,10 @@ type server struct {
 	past    []view // oldest first, the last is the present
 	judge   *judge
 
+	// nodes are as they are now: a cache of them may be old, but then a Pod on a bad one
+	// is only replaced later.
+	nodes map[string]*corev1.Node
+
 	quota  bool // no Pod is created
 	policy bool // no Pod may have the label forbidden
 }
@@ -66,9 +70,18 @@ func newServer() *server {
 		now:    time.Date(2026, time.May, 1, 12, 0, 0, 0, time.UTC),
 		policy: true,
 	}
+	s.nodes = goodNodes()
 	s.judge = newJudge(s)
 	s.past = []view{s.present()}
 	return s
+}
+
+func goodNodes() map[string]*corev1.Node {
+	nodes := map[string]*corev1.Node{}
+	for _, name := range []string{"node-1", "node-2"} {
+		nodes[name] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	}
+	return nodes
 }
 
 func (s *server) present() view {
@@ -129,6 +142,7 @@ func (s *server) putPool(pool *v1alpha1.WarmPool) {
 	s.stamp(pool)
 	s.pools[pool.Name] = pool
 	s.remember()
+	s.judge.pool(pool)
 }
 
 func (s *server) removePool(pool *v1alpha1.WarmPool) {
@@ -224,6 +238,21 @@ func (s *server) updateClaimStatus(changed *v1alpha1.PodClaim) (*v1alpha1.PodCla
 	claim = claim.DeepCopy()
 	claim.Status = *changed.Status.DeepCopy()
 	return s.putClaim(theController, claim), nil
+}
+
+// deleteClaim deletes a claim if it is still as the caller knows it. The garbage
+// collector takes its Pod.
+func (s *server) deleteClaim(known *v1alpha1.PodClaim) error {
+	claim := s.claims[known.Name]
+	switch {
+	case claim == nil:
+		return errNotFound
+	case claim.UID != known.UID || claim.ResourceVersion != known.ResourceVersion:
+		return errConflict
+	}
+	s.judge.claimDeletion(claim)
+	s.removeClaim(claim)
+	return nil
 }
 
 func (s *server) updatePoolStatus(changed *v1alpha1.WarmPool) error {

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"warmpool.dev/controller/pkg/apis/warmpool/v1alpha1"
 )
@@ -110,7 +112,65 @@ func (s *server) idle(pool *v1alpha1.WarmPool) []*corev1.Pod {
 // canServe tells whether an idle Pod can be handed out.
 func (s *server) canServe(pool *v1alpha1.WarmPool, pod *corev1.Pod) bool {
 	since := s.now.Sub(readyCondition(pod).LastTransitionTime.Time)
-	return pod.DeletionTimestamp == nil && !hasEnded(pod) && isReady(pod) && since >= time.Duration(pool.Spec.MinReadySeconds)*time.Second
+	return pod.DeletionTimestamp == nil && !hasEnded(pod) && !s.retired(pool, pod) && isReady(pod) && since >= time.Duration(pool.Spec.MinReadySeconds)*time.Second
+}
+
+// outdated tells whether a Pod was made from another template than its pool has now, by
+// its label: a Pod that has lost it counts as old.
+func (s *server) outdated(pool *v1alpha1.WarmPool, pod *corev1.Pod) bool {
+	hash, known := s.judge.hashOf[pool.Spec.Template.Annotations[version]]
+	return !known || pod.Labels[v1alpha1.LabelTemplateHash] != hash
+}
+
+// isBad tells whether Pods on a node have no future there.
+func isBad(node *corev1.Node) bool {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
+			return true
+		}
+	}
+	return node.Spec.Unschedulable
+}
+
+// rank orders the idle Pods by how little the pool wants to keep them; 0: it does.
+func (s *server) rank(pool *v1alpha1.WarmPool, pod *corev1.Pod) int {
+	maxIdle := time.Duration(pool.Spec.MaxIdleSeconds) * time.Second
+	switch {
+	case pod.Spec.NodeName != "" && isBad(s.nodes[pod.Spec.NodeName]):
+		return 3
+	case pool.Spec.UpdateStrategy.Type != v1alpha1.OnHandOut && s.outdated(pool, pod):
+		return 2
+	case maxIdle > 0 && s.now.Sub(pod.CreationTimestamp.Time) >= maxIdle:
+		return 1
+	default:
+		return 0
+	}
+}
+
+// retired tells whether an idle Pod is one that Recreate has done with.
+func (s *server) retired(pool *v1alpha1.WarmPool, pod *corev1.Pod) bool {
+	return pool.Spec.UpdateStrategy.Type == v1alpha1.Recreate && !hasEnded(pod) && s.outdated(pool, pod)
+}
+
+// shareOf is a number, or a share of a total.
+func shareOf(value *intstr.IntOrString, unset string, total int32, roundUp bool) int {
+	n, err := intstr.GetScaledValueFromIntOrPercent(ptr.To(ptr.Deref(value, intstr.FromString(unset))), int(total), roundUp)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// budget is how many ready Pods fewer, and idle Pods more, than asked for there may be
+// because Pods are replaced.
+func budget(pool *v1alpha1.WarmPool) (maxUnavailable, maxSurge int) {
+	settings := ptr.Deref(pool.Spec.UpdateStrategy.RollingUpdate, v1alpha1.RollingUpdateSettings{})
+	maxUnavailable = shareOf(settings.MaxUnavailable, "25%", *pool.Spec.Replicas, false)
+	maxSurge = shareOf(settings.MaxSurge, "0%", *pool.Spec.Replicas, true)
+	if maxUnavailable+maxSurge == 0 {
+		maxUnavailable = 1
+	}
+	return maxUnavailable, maxSurge
 }
 
 func (s *server) serving(pool *v1alpha1.WarmPool) []*corev1.Pod {

@@ -82,8 +82,8 @@ type Unsettled struct {
 //	HandOutRefused    always
 //
 // and, but for the last, no Pod of the pool is idle and Ready, and under Recreate of the
-// present template. Finished for TimedOut needs a timeoutSeconds. A claim that is Expired,
-// or whose expirationTime was more than a second ago, is being deleted.
+// present template. Finished for TimedOut needs a timeoutSeconds. A claim whose
+// expirationTime was more than a second ago is being deleted, finished or not.
 func (w *World) Unsettled() []Unsettled {
 	var all []Unsettled
 	note := func(object, format string, args ...any) {
@@ -224,17 +224,14 @@ func (w *World) wanted(pool *Pool, waiting int) (wanted, most int) {
 func (w *World) unsettledClaim(claim *Claim, note func(object, format string, args ...any)) {
 	object := fmt.Sprintf("podclaims %s/%s", claim.Namespace, claim.Name)
 	conditions := claim.Status.Conditions
+	if end := claim.Status.ExpirationTime; end != nil && w.Time.After(end.Add(time.Second)) {
+		note(object, "its time was over at %s", end.UTC().Format(time.TimeOnly))
+	}
 	if finished := meta.FindStatusCondition(conditions, "Finished"); finished != nil && finished.Status == metav1.ConditionTrue {
 		if finished.Reason == "TimedOut" && claim.Spec.TimeoutSeconds == 0 {
 			note(object, "it has timed out, without a timeoutSeconds")
 		}
-		if finished.Reason == "Expired" {
-			note(object, "it has expired, and isn't deleted")
-		}
 		return
-	}
-	if end := claim.Status.ExpirationTime; end != nil && w.Time.After(end.Add(time.Second)) {
-		note(object, "its time was over at %s", end.UTC().Format(time.TimeOnly))
 	}
 	owned := w.PodsOf(claim.UID)
 	switch named := claim.Status.Pod; {

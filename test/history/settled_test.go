@@ -189,7 +189,7 @@ func TestUnsettledTellsWhatIsNotWhereItBelongs(t *testing.T) {
 				s.set(PodClaims, "expired", []any{condition("Finished", "True", "Expired", 5)}, "status", "conditions")
 			},
 			want: []Unsettled{
-				{"podclaims ns/expired", "it has expired, and isn't deleted"},
+				{"podclaims ns/expired", "its time was over at 12:00:05"},
 				{"podclaims ns/over", "its time was over at 12:00:05"},
 			},
 		},

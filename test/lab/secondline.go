@@ -32,7 +32,7 @@ func secondLine() []row {
 		},
 		{
 			guard: "no write that says nothing new", file: "writes.go", story: heartbeats, creates: 4,
-			out:    []edit{{"writes.go", "	if !changed {\n		return\n	}\n	warmPool := snapshot.Pool", "	_ = changed\n	warmPool := snapshot.Pool"}},
+			out:    []edit{{"writes.go", "	if change == pool.Unchanged {\n		return 0\n	}\n", ""}},
 			fault:  "none; each of four Pods gets ten heartbeats from its kubelet",
 			remark: remarkNoWriteThatSaysNothingNew,
 		},

@@ -32,8 +32,7 @@ func (r *run) finish(terms history.Terms) {
 	for _, p := range r.running() {
 		p.controller.WaitReady()
 	}
-	r.settle()
-	from, to := r.rest()
+	from, to := r.settleAndRest()
 	for _, p := range r.running() {
 		r.stop(p)
 	}

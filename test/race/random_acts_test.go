@@ -45,6 +45,10 @@ func (a *author) createPool() step {
 func (a *author) newPool(name string) (*v1alpha1.WarmPool, string) {
 	replicas := a.IntN(5)
 	pool, words := environment.Pool(name, int32(replicas)), fmt.Sprintf("a pool %s of %d", name, replicas)
+	if name == poolNames[1] {
+		pool.Spec.UpdateStrategy.Type = v1alpha1.Recreate
+		words += " (Recreate)"
+	}
 	if a.IntN(5) == 0 {
 		pool.Spec.MaxSize = int32(replicas + 1 + a.IntN(4))
 		words += fmt.Sprintf(" (maxSize %d)", pool.Spec.MaxSize)
@@ -162,8 +166,11 @@ func (a *author) limit() step {
 }
 
 func (a *author) changeTemplate() step {
-	return a.patchPool(func(string) (words, patch string) {
-		version := a.IntN(100)
+	return a.patchPool(func(pool string) (words, patch string) {
+		version, n := a.IntN(100), a.pools[pool]
+		a.expect("delete", "pods", "", n)
+		a.expect("event", "pods", "", 2*n)
+		a.expectPods(n)
 		return fmt.Sprintf("gets the template %d", version),
 			fmt.Sprintf(`{"spec": {"template": {"metadata": {"annotations": {"version": "%d"}}}}}`, version)
 	})

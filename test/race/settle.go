@@ -90,6 +90,27 @@ func (r *run) rest() (from, to time.Time) {
 	return from, to
 }
 
+// settleAndRest waits until everything is settled and at rest, and returns from when to
+// when it rested. Time alone may unsettle what was settled, when a claim times out; and the
+// counts that follow may be written a second later, which is longer than a rest.
+func (r *run) settleAndRest() (from, to time.Time) {
+	r.t.Helper()
+	for settled := false; !settled; {
+		r.settle()
+		from, to = r.rest()
+		ctx, cancel := r.within(settleTimeout)
+		err := r.recorder.WaitFor(ctx, "a look", func(w *history.World) bool {
+			settled = len(w.Remaining()) == 0
+			return true
+		})
+		cancel()
+		if err != nil {
+			r.t.Fatal(err) // the recording has a gap
+		}
+	}
+	return from, to
+}
+
 // silent waits for restFor, or until a controller sends something or something is written.
 // What comes within the time that it returns has been counted.
 func (r *run) silent(ctx context.Context) (from, to time.Time, silent bool) {

@@ -84,7 +84,7 @@ func TestOnlyTheWatchOfPodsFallsSilent(t *testing.T) {
 func TestEveryWatchIsTooOldForAWhile(t *testing.T) {
 	const (
 		last  = 20 * time.Second
-		paced = 3 * 20 // for three resources, one a second
+		paced = 4 * 20 // for four resources, one a second
 	)
 	r := filled(t, watches, 3)
 	r.goesWrong(faultproxy.Rule{Match: relist("watch"), Do: faultproxy.Refuse(faultproxy.Invalid())})

@@ -1,7 +1,11 @@
-// Command trimcrd takes the descriptions of the PodTemplateSpec out of generated
-// CRDs, in place. They repeat what kubectl explain pod.spec says and make the CRD
-// too large for kubectl apply, which keeps a copy of it in an annotation of at
-// most 256 KiB. The descriptions of our own fields stay.
+// Command trimcrd changes generated CRDs, in place, in two ways.
+//
+// It takes the descriptions of the PodTemplateSpec out. They repeat what kubectl
+// explain pod.spec says and make the CRD too large for kubectl apply, which keeps a
+// copy of it in an annotation of at most 256 KiB. The descriptions of our own fields
+// stay.
+//
+// And it has the schema refuse what the Go types can't hold: see tighten.go.
 package main
 
 import (
@@ -31,6 +35,7 @@ func trim(path string) error {
 		return err
 	}
 	trimTemplates(crd)
+	tightenTimes(crd)
 	out, err := yaml.Marshal(crd)
 	if err != nil {
 		return err
@@ -50,6 +55,7 @@ func trimTemplates(node any) {
 		for key, value := range node {
 			if template, ok := value.(map[string]any); ok && key == "template" && template["properties"] != nil {
 				removeDescriptions(template["properties"])
+				tightenTemplate(template["properties"])
 				continue
 			}
 			trimTemplates(value)

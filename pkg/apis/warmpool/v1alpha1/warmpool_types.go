@@ -149,7 +149,8 @@ const (
 	// Recreate deletes all old ones at once, and hands none of them out any more:
 	// claims wait.
 	Recreate UpdateStrategyType = "Recreate"
-	// OnHandOut leaves the old ones until they are taken, the oldest first.
+	// OnHandOut leaves the old ones until they are taken. They are handed out like
+	// all others, the longest Ready first.
 	OnHandOut UpdateStrategyType = "OnHandOut"
 )
 
@@ -178,7 +179,8 @@ type UpdateStrategy struct {
 type RollingUpdateSettings struct {
 	// maxUnavailable is how many ready Pods fewer than replicas there may be because
 	// of the roll: a number, or a share of replicas such as "25%", rounded down; 1 if
-	// it and maxSurge come to nothing. Default 25%.
+	// it and maxSurge come to nothing, or maxSize leaves no room for a surge.
+	// Default 25%.
 	// +optional
 	// +kubebuilder:default="25%"
 	// +kubebuilder:validation:XIntOrString

@@ -15,7 +15,8 @@ import (
 type RollingUpdateSettingsApplyConfiguration struct {
 	// maxUnavailable is how many ready Pods fewer than replicas there may be because
 	// of the roll: a number, or a share of replicas such as "25%", rounded down; 1 if
-	// it and maxSurge come to nothing. Default 25%.
+	// it and maxSurge come to nothing, or maxSize leaves no room for a surge.
+	// Default 25%.
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 	// maxSurge is how many idle Pods more than replicas there may be because of the
 	// roll: a number, or a share of replicas such as "25%", rounded up. Default 0.
