@@ -211,18 +211,19 @@ func (c *Controller) updatePoolStatus(ctx context.Context, snapshot pool.Snapsho
 
 // report makes an event of what is wrong with a pool, if its last status didn't tell of
 // it. A message stays the same for as long as its cause does, so there is one event for
-// each cause, and none for each try.
+// each cause, and none for each try. That a pool doesn't get on since its creations are
+// refused is no cause of its own.
 func (c *Controller) report(before *v1alpha1.WarmPool, status v1alpha1.WarmPoolStatus) {
-	for kind, wrong := range map[string]metav1.ConditionStatus{
-		v1alpha1.PoolReplicaFailure: metav1.ConditionTrue,
-		v1alpha1.PoolProgressing:    metav1.ConditionFalse,
-	} {
-		told := meta.FindStatusCondition(before.Status.Conditions, kind)
-		now := meta.FindStatusCondition(status.Conditions, kind)
-		if now == nil || now.Status != wrong || told != nil && told.Status == wrong && told.Message == now.Message {
-			continue
+	wrong := meta.FindStatusCondition(status.Conditions, v1alpha1.PoolReplicaFailure)
+	if wrong == nil || wrong.Status != metav1.ConditionTrue {
+		wrong = meta.FindStatusCondition(status.Conditions, v1alpha1.PoolProgressing)
+		if wrong == nil || wrong.Status != metav1.ConditionFalse {
+			return
 		}
-		c.recorder.Event(before, corev1.EventTypeWarning, now.Reason, now.Message)
+	}
+	told := meta.FindStatusCondition(before.Status.Conditions, wrong.Type)
+	if told == nil || told.Status != wrong.Status || told.Message != wrong.Message {
+		c.recorder.Event(before, corev1.EventTypeWarning, wrong.Reason, wrong.Message)
 	}
 }
 
