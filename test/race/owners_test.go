@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"warmpool.dev/controller/pkg/apis/warmpool/v1alpha1"
+	"warmpool.dev/controller/pkg/pool"
 	"warmpool.dev/controller/test/environment"
 	"warmpool.dev/controller/test/faultproxy"
 	"warmpool.dev/controller/test/history"
@@ -138,7 +139,7 @@ func TestTheNamesOfNewPodsAreTaken(t *testing.T) {
 		},
 		func(pod *corev1.Pod) {
 			pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(old, v1alpha1.WarmPoolKind)}
-			pod.Labels = map[string]string{v1alpha1.LabelPool: poolName, v1alpha1.LabelState: v1alpha1.StateIdle}
+			pod.Labels = pool.NewPod(old, pod.Name).Labels
 			pod.Finalizers = []string{"example.com/wait"}
 		},
 	}

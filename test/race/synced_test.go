@@ -50,7 +50,7 @@ func (r *run) isNotReady(meanwhile string) {
 func TestTheEndOfALongFirstListIsLate(t *testing.T) {
 	const pods = 60
 	r := filled(t, synced, pods)
-	r.ns.CreateClaim(environment.Claim("waits", "nothing yet"))
+	r.ns.CreateClaim(environment.Claim("waits", "nothing-yet"))
 	r.settle()
 	late := r.startsAnew(faultproxy.Rule{Match: listEnd("pods"), Do: faultproxy.HoldStream()})
 	r.waitFired(late, 1)
