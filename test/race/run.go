@@ -91,6 +91,16 @@ func (p *process) kill() {
 	<-p.gone
 }
 
+// waitGone waits until a process that a fault kills has ended.
+func (r *run) waitGone(p *process) {
+	r.t.Helper()
+	select {
+	case <-p.gone:
+	case <-time.After(settleTimeout):
+		r.fatal("%s wasn't killed within %s", p.name, settleTimeout)
+	}
+}
+
 // launch starts a controller behind a proxy of its own, in which the trouble is planted,
 // and doesn't wait for anything.
 func (r *run) launch() *process {

@@ -233,6 +233,10 @@ func (l *laggard) takesStarts(t *testing.T, points []point) {
 				r.sender(x).kill()
 			})
 			cutOff.first = func() {
+				if r.current() == r.processes[0] { // the story was over with that write
+					r.waitGone(r.current())
+					r.revive()
+				}
 				r.endsForItsCaches(fed.resource)
 				l.restore(r)
 			}
