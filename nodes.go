@@ -39,7 +39,7 @@ func trimNode(obj any) (any, error) {
 	}
 	if ready := readyCondition(node); ready != nil {
 		trimmed.Status.Conditions = []corev1.NodeCondition{{
-			Type: ready.Type, Status: ready.Status, Reason: ready.Reason, LastTransitionTime: ready.LastTransitionTime,
+			Type: ready.Type, Status: ready.Status, LastTransitionTime: ready.LastTransitionTime,
 		}}
 	}
 	return trimmed, nil

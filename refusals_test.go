@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -287,4 +288,64 @@ func TestACauseIsToldOnceAlthoughItsNumbersMove(t *testing.T) {
 			`Warning FailedCreate pods "NAME" is forbidden: exceeded quota: small-2, requested: pods=1, used: pods=3, limited: pods=3`,
 		})
 	})
+}
+
+// A webhook that can't be asked is answered as an internal error, which else is none of
+// the pool's.
+func TestAWebhookThatIsDownIsToldOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, aPool("runners", replicas(3)))
+		f.api.refuse(refusing("create pods", func(string) error {
+			return apierrors.NewInternalError(errors.New(`failed calling webhook "pods.example.com": connection refused`))
+		}))
+		f.run()
+		elapse(time.Second)
+		const want = `Internal error occurred: failed calling webhook "pods.example.com": connection refused`
+		failure := meta.FindStatusCondition(f.api.pool(t, "runners").Status.Conditions, v1alpha1.PoolReplicaFailure)
+		if failure == nil || failure.Status != metav1.ConditionTrue || failure.Message != want {
+			t.Errorf("the pool says %+v, want %q", failure, want)
+		}
+	})
+}
+
+func TestAPodThatMayNotBeDeletedKeepsNoOtherFromBeing(t *testing.T) {
+	const pods = 40
+	for _, c := range []struct {
+		name     string
+		protects func(pod string) bool
+		wantGone int
+		mostSent int
+	}{
+		{"one", func(pod string) bool { return pod == "p00" }, pods - 1, pods},
+		{"all: not a request for each", func(string) bool { return true }, 0, 1 + 2 + 4 + 8},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				objects := []runtime.Object{aPool("runners", replicas(0))}
+				for i := range pods {
+					objects = append(objects, aPod(fmt.Sprintf("p%02d", i), readyFor(time.Minute)))
+				}
+				f := newFixture(t, objects...)
+				f.api.refuse(refusing("delete pods", func(name string) error {
+					if c.protects(name) {
+						return apierrors.NewForbidden(podResource.GroupResource(), name, errors.New("denied by a policy"))
+					}
+					return nil
+				}))
+				f.sync(t)
+				if gone := pods - len(f.api.allPods(t)); gone != c.wantGone {
+					t.Errorf("%d Pods are gone, want %d", gone, c.wantGone)
+				}
+				sent := 0
+				for _, request := range f.api.sent() {
+					if strings.HasPrefix(request, "delete pods") {
+						sent++
+					}
+				}
+				if sent == 0 || sent > c.mostSent {
+					t.Errorf("%d deletions were sent, want at most %d", sent, c.mostSent)
+				}
+			})
+		})
+	}
 }

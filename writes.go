@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,11 +42,25 @@ const maxParallel = 16
 // nameSuffixLength is the length of the random part of a Pod's name.
 const nameSuffixLength = 8
 
+// maxRefusedDeletions is how many deletions of one reconcile may be refused before the
+// rest isn't tried. A policy that protects one Pod must not keep all others, and one that
+// protects all must not cost a request for each.
+const maxRefusedDeletions = 10
+
 // results collects what the parallel writes of one reconcile brought about.
 type results struct {
 	mu      sync.Mutex
 	outcome pool.Outcome
 	errs    []error
+	refused int // deletions
+}
+
+// mayBeRefused counts a deletion that was refused, and tells whether to go on.
+func (r *results) mayBeRefused() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refused++
+	return r.refused < maxRefusedDeletions
 }
 
 func (r *results) failed(err error) {
@@ -125,7 +140,7 @@ func (c *Controller) deletePod(ctx context.Context, snapshot pool.Snapshot, d po
 		return true // says nothing of the next one
 	default:
 		r.failed(fmt.Errorf("delete pod %s: %w", klog.KObj(d.Pod), err))
-		return false
+		return isRefusal(err) && r.mayBeRefused()
 	}
 	r.record(func(o *pool.Outcome) { o.Deleted = append(o.Deleted, d.Pod.UID) })
 	return true
@@ -172,7 +187,7 @@ func (c *Controller) createPod(ctx context.Context, warmPool *v1alpha1.WarmPool,
 	default:
 		r.failed(fmt.Errorf("create pod %s/%s: %w", warmPool.Namespace, name, err))
 		r.record(func(o *pool.Outcome) {
-			if o.CreateError == nil && isRefusal(err) {
+			if o.CreateError == nil && (isRefusal(err) || isWebhookDown(err)) {
 				o.CreateError, o.CreateName = err, name
 			}
 		})
@@ -189,10 +204,10 @@ func (c *Controller) updatePoolStatus(ctx context.Context, snapshot pool.Snapsho
 	if change == pool.Unchanged {
 		return 0
 	}
-	warmPool := snapshot.Pool.DeepCopy()
-	if putOff := c.pace.putOff(warmPool, now); putOff > 0 && change == pool.CountsChanged {
+	if putOff := c.pace.putOff(snapshot.Pool, now); putOff > 0 && change == pool.CountsChanged {
 		return putOff
 	}
+	warmPool := snapshot.Pool.DeepCopy()
 	warmPool.Status = status
 	_, err := c.warmpool.WarmpoolV1alpha1().WarmPools(warmPool.Namespace).UpdateStatus(ctx, warmPool, metav1.UpdateOptions{})
 	switch {
@@ -252,6 +267,13 @@ func isTestFailed(err error) bool {
 // rather than failed to serve it.
 func isRefusal(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err)
+}
+
+// isWebhookDown tells whether a request failed because an admission webhook couldn't be
+// asked. That is answered as an internal error, but it is the operator's to mend, and may
+// last.
+func isWebhookDown(err error) bool {
+	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook")
 }
 
 // inParallel calls do for 0 to n-1, maxParallel at a time, and waits for all. If one

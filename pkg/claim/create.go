@@ -88,7 +88,7 @@ func (c *Client) withdraw(ctx context.Context, want *v1alpha1.PodClaim) error {
 		case claim != nil:
 			return c.release(context.WithoutCancel(ctx), claim.Name, claim.UID)
 		case passes(err) && pause(ctx, delay()):
-			// It is looked for again.
+			// It is looked for again, also when there was none: it may come yet.
 		case err != nil:
 			return fmt.Errorf("claim %s may have been created: %w", want.Name, err)
 		default:

@@ -33,6 +33,13 @@ func (p *planner) replaceBroken() {
 	for _, pod := range p.retired {
 		p.delete(pod, ofOldTemplate.String())
 	}
+	for _, pod := range p.starting {
+		if unschedulable(pod) && p.outdated(pod) {
+			// It will never serve, and there may be a place for what the present
+			// template asks for. With every strategy: nobody can take it.
+			p.delete(pod, ofOldTemplate.String())
+		}
+	}
 	timeout := ptr.Deref(p.pool.Spec.ReadinessTimeoutSeconds, 300)
 	if timeout == 0 {
 		return

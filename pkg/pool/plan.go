@@ -187,7 +187,6 @@ func (p *planner) addPod(pod *corev1.Pod) {
 		p.wakeAt(p.overAgeAt(pod))
 	case state == PodStarting:
 		p.starting = append(p.starting, pod)
-		p.wakeAt(p.overAgeAt(pod))
 		p.wakeAt(readyAt(pod, p.pool.Spec.MinReadySeconds))
 	}
 }

@@ -45,13 +45,13 @@ func (p *planner) progressing() *metav1.Condition {
 }
 
 // complete tells whether all Pods are there that are asked for, as far as maxSize leaves
-// room, ready and made from the present template, and no old ones.
+// room, ready, and none is to be renewed.
 func (p *planner) complete() bool {
-	ready, old := 0, len(p.retired)
+	ready, worse := 0, len(p.retired)
 	for _, pod := range slices.Concat(p.idle, p.starting) {
 		switch {
-		case p.pool.Spec.UpdateStrategy.Type != v1alpha1.OnHandOut && p.outdated(pod):
-			old++
+		case p.drawback(pod) != 0:
+			worse++
 		case StateOfPod(pod, p.pool.Spec.MinReadySeconds, p.now) == PodIdle:
 			ready++
 		}
@@ -62,7 +62,7 @@ func (p *planner) complete() bool {
 			wanted++
 		}
 	}
-	return old == 0 && ready >= min(wanted, p.allowed())
+	return worse == 0 && ready >= min(wanted, p.allowed())
 }
 
 // setProgressing notes whether the pool has got on since before, and says what it is
@@ -74,9 +74,9 @@ func (p *planner) setProgressing(status *v1alpha1.WarmPoolStatus) {
 	wasComplete := was != nil && was.Reason == v1alpha1.ReasonComplete
 	if before.LastProgressTime == nil || complete != wasComplete && !p.pool.Spec.Paused ||
 		before.ObservedGeneration != status.ObservedGeneration ||
-		status.UpdatedReadyReplicas > before.UpdatedReadyReplicas ||
-		// It got ready and was handed out at once.
-		status.ClaimedReplicas > before.ClaimedReplicas {
+		// One less is a new beginning: the successors are no failed attempts yet.
+		status.UpdatedReadyReplicas != before.UpdatedReadyReplicas ||
+		status.ClaimedReplicas > before.ClaimedReplicas && p.handedOutSince(before.LastProgressTime.Time) {
 		status.LastProgressTime = ptr.To(metav1.NewTime(p.now).Rfc3339Copy())
 	}
 	set := func(state metav1.ConditionStatus, reason, message string) {
@@ -94,8 +94,22 @@ func (p *planner) setProgressing(status *v1alpha1.WarmPoolStatus) {
 	case p.pool.Spec.UpdateStrategy.Type != v1alpha1.OnHandOut && status.UpdatedReplicas < status.Replicas:
 		set(metav1.ConditionTrue, v1alpha1.ReasonRolling, "Pods of an old template are being replaced")
 	default:
-		set(metav1.ConditionTrue, v1alpha1.ReasonFilling, "Pods are being started")
+		set(metav1.ConditionTrue, v1alpha1.ReasonFilling, "Pods are being started, or replaced")
 	}
+}
+
+// handedOutSince tells whether a Pod of the present template got ready after a time and
+// was handed out at once, so that it never was among the ready ones of a status. An old
+// one that is handed out says nothing of the present template.
+func (p *planner) handedOutSince(t time.Time) bool {
+	for _, pods := range p.owned {
+		for _, pod := range pods {
+			if at := readyAt(pod, 0); !p.outdated(pod) && t.Before(at) && at.Before(never) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // whyStuck says why no Pod gets ready. A cause that stays keeps its words: those of the
@@ -112,7 +126,8 @@ func (p *planner) whyStuck(status *v1alpha1.WarmPoolStatus) string {
 // cause says what keeps the pool from getting on: the kind of thing, and the details.
 func (p *planner) cause(status *v1alpha1.WarmPoolStatus) (kind, details string) {
 	if failure := meta.FindStatusCondition(status.Conditions, v1alpha1.PoolReplicaFailure); failure != nil && failure.Status == metav1.ConditionTrue {
-		return "the API server refuses to create Pods", ": " + failure.Message
+		// All of it is the kind: the condition's words don't move (refusalMessage).
+		return "the API server refuses to create Pods: " + failure.Message, ""
 	}
 	pods := slices.SortedFunc(slices.Values(slices.Concat(p.starting, p.failed)), func(a, b *corev1.Pod) int {
 		return cmp.Or(compareBool(p.outdated(a), p.outdated(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
@@ -127,8 +142,10 @@ func (p *planner) cause(status *v1alpha1.WarmPoolStatus) (kind, details string) 
 		return "Pods have not been started by their nodes yet", ": look at the nodes, and at the events of Pod " + pods[0].Name
 	case meta.IsStatusConditionTrue(status.Conditions, v1alpha1.PoolAtCapacity):
 		return "spec.maxSize leaves no room", ": delete claims, or raise it"
+	case status.Replicas < int32(p.replicas()):
+		return "Pods can't be created", ": a webhook may be down; see the controller's log"
 	default:
-		return "Pods of an old template stay, since too few are ready", ": see condition Available"
+		return "Pods that are to be replaced aren't deleted", ": too few others are ready (see condition Available), or the API server refuses; see the controller's log"
 	}
 }
 
@@ -155,10 +172,21 @@ func whyNotReady(pod *corev1.Pod) (kind, details string) {
 			return fmt.Sprintf("container %q can't be started", c.Name), fmt.Sprintf(": %s: %s", waiting.Reason, waiting.Message)
 		}
 	}
+	for _, c := range pod.Status.InitContainerStatuses {
+		if c.State.Running != nil && pod.Status.Phase == corev1.PodPending {
+			return fmt.Sprintf("init container %q is running", c.Name), ": look at its log"
+		}
+	}
 	for _, c := range pod.Status.ContainerStatuses {
 		if c.State.Running != nil && !c.Ready {
 			return fmt.Sprintf("container %q runs and isn't ready", c.Name), ": look at its readiness probe and at its log"
 		}
+	}
+	switch ready := condition(pod, corev1.PodReady); {
+	case ready != nil && ready.Status == corev1.ConditionTrue:
+		return "Pods are Ready, but not for minReadySeconds yet", ""
+	case ready != nil && pod.Status.Phase == corev1.PodRunning:
+		return "Pods run and aren't Ready", fmt.Sprintf(": %s: %s", ready.Reason, ready.Message)
 	}
 	return "", ""
 }

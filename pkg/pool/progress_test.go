@@ -70,7 +70,10 @@ func TestProgressOfAPool(t *testing.T) {
 		{"nothing new", snapshot(aPool(lastProgress(minute, "Filling")), aPod("a")), "True Filling 1m0s"},
 		{"one more is ready", snapshot(aPool(replicas(2), lastProgress(minute, "Filling")), aPod("a", ready), aPod("b")), "True Filling 0s"},
 		{"as many are ready as before", snapshot(aPool(replicas(2), lastProgress(minute, "Filling"), reachedReady(1)), aPod("a", ready), aPod("b")), "True Filling 1m0s"},
-		{"one got ready and was handed out at once", snapshot(aPool(lastProgress(minute, "Filling")), aPod("a", ready, of("c")), aPod("b"), aClaim("c", bound("a"))), "True Filling 0s"},
+		{"one got ready and was handed out at once", snapshot(aPool(lastProgress(minute, "Filling")), aPod("a", readyFor(time.Second), of("c")), aPod("b"), aClaim("c", bound("a"))), "True Filling 0s"},
+		{"one is not ready any more", snapshot(aPool(replicas(2), lastProgress(hour, "Filling"), reachedReady(2)), aPod("a", ready), aPod("b")), "True Filling 0s"},
+		{"one is over age", snapshot(aPool(maxIdle(60), lastProgress(minute, "Filling"), reachedReady(1)), aPod("a", ready)), "True Filling 1m0s"},
+		{"an old one was handed out", snapshot(aPool(lastProgress(minute, "Rolling")), aPod("a", readyFor(time.Second), old("1"), of("c")), aPod("b"), aClaim("c", bound("a"))), "True Filling 1m0s"},
 		{"all are ready", snapshot(aPool(lastProgress(minute, "Filling")), aPod("a", ready)), "True Complete 0s"},
 		{"all are ready, as before", snapshot(aPool(lastProgress(hour, "Complete"), reachedReady(1)), aPod("a", ready)), "True Complete 1h0m0s"},
 		{"a pool that was complete is not any more", snapshot(aPool(lastProgress(hour, "Complete"), reachedReady(1)), aPod("a")), "True Filling 0s"},
@@ -122,6 +125,16 @@ func TestWhyAPoolDoesNotGetOn(t *testing.T) {
 			"Pods end by themselves: Failed, Evicted"},
 		{"a quota", nil, pool.Outcome{CreateError: errors.New("exceeded quota: pods"), CreateName: "runners-1"},
 			"the API server refuses to create Pods: exceeded quota: pods"},
+		{"a readiness gate", []any{aPod("a", notReadyFor(time.Minute), func(pod *corev1.Pod) {
+			pod.Status.Conditions[1].Reason, pod.Status.Conditions[1].Message = "ReadinessGatesNotReady", "the status of pod readiness gate \"x\" is not \"True\""
+		})}, pool.Outcome{},
+			`Pods run and aren't Ready: ReadinessGatesNotReady: the status of pod readiness gate "x" is not "True"`},
+		{"an init container", []any{aPod("a", func(pod *corev1.Pod) {
+			pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "fetch", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+		})}, pool.Outcome{},
+			`init container "fetch" is running: look at its log`},
+		{"nothing is there and nothing is said", nil, pool.Outcome{},
+			"Pods can't be created: a webhook may be down; see the controller's log"},
 		{"a node that doesn't answer", []any{aPod("a", onNode("n"), waitingFor("ContainerCreating", ""))}, pool.Outcome{},
 			"Pods have not been started by their nodes yet: look at the nodes, and at the events of Pod a"},
 		{"a new Pod tells more than an old one", []any{aPod("a", created(time.Hour), old("1"), waitingFor("CrashLoopBackOff", "x")), aPod("b", unschedulable("no room"))}, pool.Outcome{},

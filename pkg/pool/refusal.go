@@ -17,11 +17,11 @@ var moving = regexp.MustCompile(`(^|[\s=:(\["'])([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-
 func refusalMessage(told *metav1.Condition, refusal error, podName string) string {
 	// The name is another one in every attempt.
 	message := strings.ReplaceAll(refusal.Error(), podName, "NAME")
-	if told != nil && told.Status == metav1.ConditionTrue && cause(told.Message) == cause(message) {
+	if told != nil && told.Status == metav1.ConditionTrue && withoutMoving(told.Message) == withoutMoving(message) {
 		return told.Message
 	}
 	return message
 }
 
-// cause is a message without what moves in it.
-func cause(message string) string { return moving.ReplaceAllString(message, "${1}N") }
+// withoutMoving is a message without what moves in it.
+func withoutMoving(message string) string { return moving.ReplaceAllString(message, "${1}N") }

@@ -29,7 +29,7 @@ func (p *planner) scale() {
 		wanted = allowed
 	}
 	_, maxSurge := p.budget()
-	target := min(wanted+min(maxSurge, p.unwanted()), allowed)
+	target := min(wanted+min(maxSurge, p.toRenew()), allowed)
 	have := len(p.idle) + len(p.starting) + len(p.failed) + len(p.retired)
 	if have > target {
 		tolerance := share(p.pool.Spec.Tolerance, p.replicas(), 0, true)
@@ -86,20 +86,20 @@ func (p *planner) stage(pod *corev1.Pod) int {
 // were made from an old template, are over age, or sit on a node that is cordoned or
 // not ready. At least replicas less maxUnavailable Pods stay ready, and one more for
 // each claim that waits. Those that aren't ready go first; of them so many stay that
-// these numbers would be met if all got ready, but for the new ones. These are
-// the rules of a Deployment.
+// these numbers are met even if no new one gets ready. These are the rules of a
+// Deployment.
 func (p *planner) renew() {
 	maxUnavailable, _ := p.budget()
 	keep := max(min(p.replicas(), p.allowed())-maxUnavailable, 0) + len(p.waiting)
 
 	starting, idle := p.staying(p.starting), p.staying(p.idle)
-	old := slices.DeleteFunc(slices.Clone(starting), func(pod *corev1.Pod) bool { return p.drawback(pod) == 0 })
-	fresh := len(starting) - len(old)
-	p.renewFirst(old, len(starting)+len(idle)-fresh-keep)
+	worse := p.withDrawback(starting)
+	fresh := len(starting) - len(worse)
+	p.renewFirst(worse, len(starting)+len(idle)-fresh-keep)
 	if p.stuck() {
 		return // what is ready is better than what doesn't get ready
 	}
-	p.renewFirst(slices.DeleteFunc(idle, func(pod *corev1.Pod) bool { return p.drawback(pod) == 0 }), len(idle)-keep)
+	p.renewFirst(p.withDrawback(idle), len(idle)-keep)
 }
 
 // renewFirst deletes the n Pods that are to go first: the least ready ones, those
@@ -126,15 +126,14 @@ func (p *planner) renewFirst(pods []*corev1.Pod, n int) {
 	}
 }
 
-// unwanted counts the Pods that are to be renewed.
-func (p *planner) unwanted() int {
-	n := 0
-	for _, pod := range slices.Concat(p.starting, p.idle) {
-		if p.drawback(pod) != 0 {
-			n++
-		}
-	}
-	return n
+// toRenew counts the Pods that are to be renewed.
+func (p *planner) toRenew() int {
+	return len(p.withDrawback(slices.Concat(p.starting, p.idle)))
+}
+
+// withDrawback returns those of pods that are to be renewed.
+func (p *planner) withDrawback(pods []*corev1.Pod) []*corev1.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return p.drawback(pod) == 0 })
 }
 
 // drawback is why a Pod is handed out after others, and replaced. The worst is the
@@ -163,25 +162,40 @@ func (d drawback) String() string {
 
 func (p *planner) drawback(pod *corev1.Pod) drawback {
 	switch {
-	case isBad(p.nodes[pod.Spec.NodeName]):
+	case isBad(p.nodes[pod.Spec.NodeName], pod):
 		return onBadNode
 	case p.outdated(pod) && p.pool.Spec.UpdateStrategy.Type != v1alpha1.OnHandOut:
 		return ofOldTemplate
-	case !p.now.Before(p.overAgeAt(pod)):
+	case !p.now.Before(p.overAgeAt(pod)) && StateOfPod(pod, p.pool.Spec.MinReadySeconds, p.now) == PodIdle:
+		// Not while it starts: if that takes longer, none would ever be ready.
 		return overAge
 	default:
 		return 0
 	}
 }
 
-// isBad tells whether Pods on a node have no future there. A node of which nothing
-// is known is a good one.
-func isBad(node *corev1.Node) bool {
+// isBad tells whether a Pod has no future on its node. A node of which nothing is known
+// is a good one. So is one that the scheduler gives such Pods all the same, or each
+// successor would be put there and be replaced at once, for ever: one that is cordoned,
+// where the Pod tolerates that, and one that wasn't ready when the Pod was made.
+func isBad(node *corev1.Node, pod *corev1.Pod) bool {
 	if node == nil {
 		return false
 	}
-	return node.Spec.Unschedulable || slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
+	if node.Spec.Unschedulable && !toleratesCordon(pod) {
+		return true
+	}
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && !(c.LastTransitionTime.After(time.Time{}) && pod.CreationTimestamp.After(c.LastTransitionTime.Time))
+	})
+}
+
+// toleratesCordon tells whether new Pods like this one are put on cordoned nodes.
+func toleratesCordon(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool {
+		return (t.Key == "" || t.Key == corev1.TaintNodeUnschedulable) &&
+			(t.Effect == "" || t.Effect == corev1.TaintEffectNoSchedule) &&
+			(t.Operator == corev1.TolerationOpExists || t.Value == "")
 	})
 }
 

@@ -76,6 +76,19 @@ func nodeReady(status corev1.ConditionStatus) func(*corev1.Node) {
 	}
 }
 
+// nodeTurned is when the node's conditions became what they are.
+func nodeTurned(before time.Duration) func(*corev1.Node) {
+	return func(node *corev1.Node) {
+		for i := range node.Status.Conditions {
+			node.Status.Conditions[i].LastTransitionTime = ago(before)
+		}
+	}
+}
+
+func tolerating(toleration corev1.Toleration) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) { pod.Spec.Tolerations = []corev1.Toleration{toleration} }
+}
+
 const wasOld = ": made from an old template"
 
 func TestPlanRolls(t *testing.T) {
@@ -133,6 +146,10 @@ func TestPlanRolls(t *testing.T) {
 		name:     "a claim waits for the old one that is being started, so it stays",
 		snapshot: snapshot(aPool(replicas(0)), aPod("a", old("1")), aClaim("c")),
 		want:     []string{"claim c: Bound=False/Pending", "again in 4m0s"},
+	}, {
+		name:     "unless there is no place for it, and may be for a new one",
+		snapshot: snapshot(aPool(replicas(0)), aPod("a", old("1"), unschedulable("no room")), aClaim("c")),
+		want:     []string{"claim c: Bound=False/Pending", "delete a" + wasOld},
 	}, {
 		name:     "a pool of no replicas keeps no old one",
 		snapshot: snapshot(aPool(replicas(0), tolerance("1")), aPod("a", ready, old("1"))),
@@ -225,6 +242,10 @@ func TestPlanRecreates(t *testing.T) {
 
 func TestPlanOnHandOut(t *testing.T) {
 	runPlanCases(t, []planCase{{
+		name:     "nobody can take one for which there is no place",
+		snapshot: snapshot(aPool(replicas(2), strategy(v1alpha1.OnHandOut)), aPod("a", old("1"), unschedulable("no room")), aPod("b", ready)),
+		want:     []string{"delete a" + wasOld},
+	}, {
 		name:     "old ones stay",
 		snapshot: snapshot(aPool(replicas(2), strategy(v1alpha1.OnHandOut)), aPod("a", ready, old("1")), aPod("b", ready)),
 	}, {
@@ -258,6 +279,22 @@ func TestPlanRenews(t *testing.T) {
 		name:     "a node that isn't known is a good one",
 		snapshot: snapshot(aPool(replicas(2)), onTwoNodes()...),
 	}, {
+		// Or its successor would be put there too, and be replaced at once, for ever.
+		name:     "a cordon doesn't matter to a Pod that tolerates it",
+		snapshot: snapshot(aPool(), aPod("a", ready, onNode("bad"), tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists})), aNode("bad", cordoned)),
+	}, {
+		name: "by its name too, but not if it tolerates something else",
+		snapshot: snapshot(aPool(replicas(2)),
+			aPod("a", ready, onNode("bad"), tolerating(corev1.Toleration{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})),
+			aPod("b", ready, onNode("bad"), tolerating(corev1.Toleration{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists})),
+			aNode("bad", cordoned)),
+		want: []string{"delete b" + nodeIsBad},
+	}, {
+		name: "a Pod that was put on a node that wasn't ready stays",
+		snapshot: snapshot(aPool(replicas(2)), aPod("a", ready, onNode("bad"), created(time.Minute)), aPod("b", ready, onNode("bad"), created(time.Hour)),
+			aNode("bad", nodeReady(corev1.ConditionFalse), nodeTurned(30*time.Minute))),
+		want: []string{"delete b" + nodeIsBad},
+	}, {
 		name:     "Pods on a bad node are handed out last",
 		snapshot: snapshot(aPool(replicas(1)), onTwoNodes(aNode("bad", cordoned), aClaim("c"))...),
 		want:     []string{"hand out b to c", "delete a" + nodeIsBad},
@@ -275,9 +312,8 @@ func TestPlanRenews(t *testing.T) {
 			aPod("c", notReadyFor(time.Second), onNode("bad")), aPod("d", notReadyFor(time.Second), onNode("bad")), aNode("bad", nodeReady(corev1.ConditionUnknown))),
 		want: []string{"delete a" + nodeIsBad, "again in 4m59s"},
 	}, {
-		name:     "one that starts gets older too",
-		snapshot: snapshot(aPool(readinessTimeout(0), maxIdle(90)), aPod("a")),
-		want:     []string{"again in 30s"},
+		name:     "one that starts isn't idle yet: a start that takes longer must come to an end",
+		snapshot: snapshot(aPool(readinessTimeout(0), maxIdle(30)), aPod("a")),
 	}, {
 		name:     "an idle Pod goes at maxIdleSeconds",
 		snapshot: snapshot(aPool(replicas(2), maxIdle(60)), aPod("a", ready, created(60*time.Second)), aPod("b", ready, created(59*time.Second))),

@@ -64,7 +64,7 @@ func TestStatusOfANewPool(t *testing.T) {
 			{Type: "AtCapacity", Status: "False", ObservedGeneration: 4, LastTransitionTime: metav1.NewTime(now), Reason: "Room", Message: "spec.maxSize keeps no Pod from being created"},
 			{Type: "Paused", Status: "False", ObservedGeneration: 4, LastTransitionTime: metav1.NewTime(now), Reason: "NotPaused", Message: "spec.paused is false"},
 			{Type: "ReplicaFailure", Status: "False", ObservedGeneration: 4, LastTransitionTime: metav1.NewTime(now), Reason: "CreateAccepted", Message: "the API server accepts the Pods"},
-			{Type: "Progressing", Status: "True", ObservedGeneration: 4, LastTransitionTime: metav1.NewTime(now), Reason: "Filling", Message: "Pods are being started"},
+			{Type: "Progressing", Status: "True", ObservedGeneration: 4, LastTransitionTime: metav1.NewTime(now), Reason: "Filling", Message: "Pods are being started, or replaced"},
 		},
 	}
 	if !reflect.DeepEqual(got, want) {

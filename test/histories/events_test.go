@@ -111,7 +111,7 @@ func drawSpec(t *rapid.T, pool *v1alpha1.WarmPool) {
 		MinReadySeconds:         rapid.SampledFrom([]int32{0, 0, 10, 30}).Draw(t, "minReadySeconds"),
 		ReadinessTimeoutSeconds: ptr.To(rapid.SampledFrom([]int32{0, 20, 300}).Draw(t, "readinessTimeoutSeconds")),
 		ProgressDeadlineSeconds: ptr.To(rapid.SampledFrom([]int32{0, 40, 600}).Draw(t, "progressDeadlineSeconds")),
-		MaxIdleSeconds:          rapid.SampledFrom([]int32{0, 0, 0, 60}).Draw(t, "maxIdleSeconds"),
+		MaxIdleSeconds:          rapid.SampledFrom([]int32{0, 0, 40}).Draw(t, "maxIdleSeconds"),
 		Paused:                  rapid.IntRange(0, 7).Draw(t, "paused") == 0,
 	}
 	pool.Spec.UpdateStrategy.Type = rapid.SampledFrom([]v1alpha1.UpdateStrategyType{

@@ -140,7 +140,7 @@ func (s *server) rank(pool *v1alpha1.WarmPool, pod *corev1.Pod) int {
 		return 3
 	case pool.Spec.UpdateStrategy.Type != v1alpha1.OnHandOut && s.outdated(pool, pod):
 		return 2
-	case maxIdle > 0 && s.now.Sub(pod.CreationTimestamp.Time) >= maxIdle:
+	case maxIdle > 0 && s.canServe(pool, pod) && s.now.Sub(pod.CreationTimestamp.Time) >= maxIdle:
 		return 1
 	default:
 		return 0

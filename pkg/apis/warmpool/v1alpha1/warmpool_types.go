@@ -101,7 +101,7 @@ type WarmPoolSpec struct {
 
 	// maxIdleSeconds is the age, in seconds since its creation, at which an idle Pod
 	// is replaced, as far as updateStrategy lets ready ones go: for fresh images and
-	// tokens. Until then it is handed out after the younger ones. 0, the default,
+	// tokens. From then on it is handed out after the younger ones. 0, the default,
 	// keeps Pods however old they are. Can be changed at any time.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -243,8 +243,9 @@ type WarmPoolStatus struct {
 	// Pods made from it carry it as the label warmpool.dev/template-hash.
 	// +optional
 	UpdateRevision string `json:"updateRevision,omitempty"`
-	// lastProgressTime is when the pool last got on: a Pod of the present template
-	// became ready, or the pool was complete, or its spec changed.
+	// lastProgressTime is when the pool last got on: the number of ready Pods of the
+	// present template changed, one was handed out as soon as it was ready, the pool
+	// became complete or ceased to be, or its spec changed.
 	// progressDeadlineSeconds counts from it.
 	// +optional
 	LastProgressTime *metav1.Time `json:"lastProgressTime,omitempty"`

@@ -45,7 +45,7 @@ type WarmPoolSpecApplyConfiguration struct {
 	ProgressDeadlineSeconds *int32 `json:"progressDeadlineSeconds,omitempty"`
 	// maxIdleSeconds is the age, in seconds since its creation, at which an idle Pod
 	// is replaced, as far as updateStrategy lets ready ones go: for fresh images and
-	// tokens. Until then it is handed out after the younger ones. 0, the default,
+	// tokens. From then on it is handed out after the younger ones. 0, the default,
 	// keeps Pods however old they are. Can be changed at any time.
 	MaxIdleSeconds *int32 `json:"maxIdleSeconds,omitempty"`
 	// updateStrategy is what a changed template does to the idle Pods. Claimed Pods

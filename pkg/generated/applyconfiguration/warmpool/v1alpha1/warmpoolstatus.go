@@ -36,8 +36,9 @@ type WarmPoolStatusApplyConfiguration struct {
 	// updateRevision is the hash of the template that this status speaks of; the
 	// Pods made from it carry it as the label warmpool.dev/template-hash.
 	UpdateRevision *string `json:"updateRevision,omitempty"`
-	// lastProgressTime is when the pool last got on: a Pod of the present template
-	// became ready, or the pool was complete, or its spec changed.
+	// lastProgressTime is when the pool last got on: the number of ready Pods of the
+	// present template changed, one was handed out as soon as it was ready, the pool
+	// became complete or ceased to be, or its spec changed.
 	// progressDeadlineSeconds counts from it.
 	LastProgressTime *v1.Time `json:"lastProgressTime,omitempty"`
 	// observedGeneration is the metadata.generation that this status speaks of.
