@@ -186,7 +186,8 @@ func isBad(node *corev1.Node, pod *corev1.Pod) bool {
 		return true
 	}
 	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && !(c.LastTransitionTime.After(time.Time{}) && pod.CreationTimestamp.After(c.LastTransitionTime.Time))
+		madeBefore := c.LastTransitionTime.IsZero() || !pod.CreationTimestamp.After(c.LastTransitionTime.Time)
+		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && madeBefore
 	})
 }
 
