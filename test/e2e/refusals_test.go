@@ -23,7 +23,8 @@ import (
 
 // refusedFor is how long the causes last, and mostAttempts how many creations that may
 // cost: up to 4 in the first try, and then one in each; the pauses between the tries double
-// from 5 ms on.
+// from 5 ms on. An internal error leaves it open whether the Pod was made, and is looked
+// into first, which takes some seconds.
 const (
 	refusedFor   = 10 * time.Second
 	mostAttempts = 4 + 13
@@ -79,6 +80,12 @@ func refusals() []refusal {
 			ns.PatchPool("runners", `{"spec": {"template": {"metadata": {"labels": {"team": "blue"}}}}}`)
 		},
 		want: `denied request: set the label team in the template`,
+	}, {
+		name: "webhook", begin: beginWebhook, end: endWebhook,
+		want: `admission webhook "team.example.com" denied the request: set the label team in the template`,
+	}, {
+		name: "webhook that is down", begin: beginDeadWebhook, end: endWebhook,
+		want: `failed calling webhook "team.example.com"`,
 	}}
 }
 
@@ -184,8 +191,8 @@ func testRefusal(t *testing.T, e *environment.Environment, r refusal) {
 	})
 	attempts := refusedCreations(ns)
 	t.Logf("%d creations were refused in %s", attempts, refusedFor)
-	if attempts < 2 || attempts > mostAttempts {
-		t.Errorf("%d creations were refused in %s, want a few, and at most %d", attempts, refusedFor, mostAttempts)
+	if attempts == 0 || attempts > mostAttempts {
+		t.Errorf("%d creations were refused in %s, want some, and at most %d", attempts, refusedFor, mostAttempts)
 	}
 	warnings := slices.DeleteFunc(eventsAbout(t, e, ns, "WarmPool", "runners"), func(event corev1.Event) bool { return event.Type != corev1.EventTypeWarning })
 	if len(warnings) != 1 || warnings[0].Count != 1 || warnings[0].Message != condition.Message {
