@@ -26,6 +26,10 @@ const quiet = "scenario: status storms"
 // timestamps have a grain of a second.
 const restLong = 4 * time.Second
 
+// putOffFor is longer than new counts of a pool are put off for. By then they may have been
+// written together with something more urgent, and nothing is left to do.
+const putOffFor = 1500 * time.Millisecond
+
 // reconciles are how often the current process has reconciled.
 func (r *run) reconciles() (n int) {
 	r.t.Helper()
@@ -40,7 +44,16 @@ func (r *run) reconciles() (n int) {
 func (r *run) rests(what string) {
 	r.t.Helper()
 	r.rest()
-	before := r.reconciles()
+	before, since := r.reconciles(), time.Now()
+	r.ns.Eventually("what was put off to be looked at", func() error {
+		if n := r.reconciles(); n != before {
+			before, since = n, time.Now()
+		}
+		if looked := time.Since(since); looked < putOffFor {
+			return fmt.Errorf("the last reconcile was %s ago", looked)
+		}
+		return nil
+	})
 	r.sendsNothing(restLong, stored, what)
 	if n := r.reconciles() - before; n > 0 {
 		r.t.Errorf("%s: %d reconciles within %s", what, n, restLong)
