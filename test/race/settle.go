@@ -8,6 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"warmpool.dev/controller/pkg/apis/warmpool/v1alpha1"
 	"warmpool.dev/controller/test/faultproxy"
 	"warmpool.dev/controller/test/history"
 )
@@ -90,17 +93,25 @@ func (r *run) rest() (from, to time.Time) {
 	return from, to
 }
 
+// soonDue is how near the time of a claim may be that is waited for before all is judged.
+const soonDue = 5 * time.Second
+
 // settleAndRest waits until everything is settled and at rest, and returns from when to
 // when it rested. Time alone may unsettle what was settled, when a claim times out; and the
-// counts that follow may be written a second later, which is longer than a rest.
+// counts that follow may be written a second later, which is longer than a rest. So no
+// claim's time may be near.
 func (r *run) settleAndRest() (from, to time.Time) {
 	r.t.Helper()
+	begun := time.Now()
 	for settled := false; !settled; {
+		if time.Since(begun) > settleTimeout {
+			r.fatal("not at rest within %s", settleTimeout)
+		}
 		r.settle()
 		from, to = r.rest()
 		ctx, cancel := r.within(settleTimeout)
 		err := r.recorder.WaitFor(ctx, "a look", func(w *history.World) bool {
-			settled = len(w.Remaining()) == 0
+			settled = len(w.Remaining()) == 0 && !timeIsNear(w)
 			return true
 		})
 		cancel()
@@ -109,6 +120,25 @@ func (r *run) settleAndRest() (from, to time.Time) {
 		}
 	}
 	return from, to
+}
+
+// timeIsNear tells whether a claim is about to time out, or to expire.
+func timeIsNear(w *history.World) bool {
+	for _, claim := range w.Claims {
+		due := claim.CreationTimestamp.Add(time.Duration(claim.Spec.TimeoutSeconds) * time.Second)
+		switch {
+		case claim.DeletionTimestamp != nil:
+			continue
+		case claim.Status.ExpirationTime != nil:
+			due = claim.Status.ExpirationTime.Time
+		case claim.Spec.TimeoutSeconds == 0 || claim.Status.Pod != nil || meta.IsStatusConditionTrue(claim.Status.Conditions, v1alpha1.ClaimFinished):
+			continue
+		}
+		if time.Until(due) < soonDue {
+			return true
+		}
+	}
+	return false
 }
 
 // silent waits for restFor, or until a controller sends something or something is written.
