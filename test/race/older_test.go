@@ -104,6 +104,7 @@ func TestAStatusGoesThereAndBackWhileItsOwnEventsAreHeld(t *testing.T) {
 	r.waitForGuard("backlog", "parked_behind")
 	blind.release()
 	r.settleSoon()
+	r.rest() // a write is in etcd before its answer is counted
 	if ready := r.ns.Pool(poolName).Status.ReadyReplicas; ready != 2 {
 		t.Errorf("the status says %d ready Pods, want 2", ready)
 	}

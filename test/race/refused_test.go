@@ -49,6 +49,7 @@ func TestTheNamespaceIsDeletedAndMadeAgain(t *testing.T) {
 	r := filled(t, refusals, 4)
 	r.createClaims("a")
 	r.settle()
+	r.rest() // until every answer is counted
 	last := r.idle()[0].Name
 	r.patchPod(last, `{"metadata": {"finalizers": ["example.com/wait"]}}`)
 	_, created := r.count(creations)

@@ -107,6 +107,7 @@ func TestAWriteThatSeemsDoneIsNot(t *testing.T) {
 			r.settleSoon()
 			r.ns.PatchPool(poolName, `{"spec": {"replicas": 1}}`)
 			r.settleSoon()
+			r.rest() // until every answer is counted
 			m.Where = func(q *faultproxy.Request) bool {
 				return !q.Committed() && q.Told > 0 && q.Told < http.StatusBadRequest
 			}
