@@ -2,14 +2,23 @@ package environment
 
 // A controller that sleeps: its machine hibernates, or it is starved.
 
-import "syscall"
+import (
+	"errors"
+	"os"
+	"syscall"
+)
 
 // Freeze stops the process where it stands, by SIGSTOP: its connections stay open, and
-// nobody answers. If it isn't thawed before, it is at the end of the test. Freeze and
-// Thaw may be called from any goroutine.
+// nobody answers. If it isn't thawed before, it is at the end of the test. One that has
+// ended, with a request of its still on the way, does nothing more already. Freeze and Thaw
+// may be called from any goroutine.
 func (c *Controller) Freeze() {
 	c.t.Helper()
-	if err := c.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	err := c.cmd.Process.Signal(syscall.SIGSTOP)
+	if errors.Is(err, os.ErrProcessDone) {
+		return
+	}
+	if err != nil {
 		c.t.Errorf("freeze the controller: %v", err)
 		return
 	}
