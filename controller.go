@@ -115,6 +115,21 @@ func (c *Controller) enqueue(keyOf func(obj any) (cache.ObjectName, freshness.Cl
 			c.queue.AddWithClass(key, max(class, atLeast))
 		}
 	}
+	return handler(add, func(old, new any) {
+		// An object that was deleted and made again while the watch was down comes
+		// as an update from the one to the other; the old one's pool must hear of it
+		// too.
+		oldKey, _ := keyOf(old)
+		if newKey, _ := keyOf(new); oldKey != newKey {
+			add(old, freshness.Changed)
+		}
+		add(new, freshness.Changed)
+	})
+}
+
+// handler returns a handler that adds what comes and what goes to the queue, by add, and
+// leaves it to update what to do about a change.
+func handler(add func(obj any, atLeast freshness.Class), update func(old, new any)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, isInInitialList bool) {
 			if isInInitialList {
@@ -123,16 +138,7 @@ func (c *Controller) enqueue(keyOf func(obj any) (cache.ObjectName, freshness.Cl
 				add(obj, freshness.Changed)
 			}
 		},
-		UpdateFunc: func(old, new any) {
-			// An object that was deleted and made again while the watch was
-			// down comes as an update from the one to the other; the old one's
-			// pool must hear of it too.
-			oldKey, _ := keyOf(old)
-			if newKey, _ := keyOf(new); oldKey != newKey {
-				add(old, freshness.Changed)
-			}
-			add(new, freshness.Changed)
-		},
+		UpdateFunc: update,
 		DeleteFunc: func(obj any) {
 			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				// The watch missed the deletion; this is the last state that

@@ -89,28 +89,13 @@ func (c *Controller) enqueuePoolsOnNode() cache.ResourceEventHandler {
 			}
 		}
 	}
-	return cache.ResourceEventHandlerDetailedFuncs{
-		AddFunc: func(obj any, isInInitialList bool) {
-			if isInInitialList {
-				add(obj, freshness.Routine)
-			} else {
-				add(obj, freshness.Changed)
-			}
-		},
-		UpdateFunc: func(old, new any) {
-			before, isNode := old.(*corev1.Node)
-			after, isNodeToo := new.(*corev1.Node)
-			if isNode && isNodeToo && stateOfNode(before) != stateOfNode(after) {
-				add(new, freshness.Changed)
-			}
-		},
-		DeleteFunc: func(obj any) {
-			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = tombstone.Obj
-			}
-			add(obj, freshness.Changed)
-		},
-	}
+	return handler(add, func(old, new any) {
+		before, isNode := old.(*corev1.Node)
+		after, isNodeToo := new.(*corev1.Node)
+		if isNode && isNodeToo && stateOfNode(before) != stateOfNode(after) {
+			add(new, freshness.Changed)
+		}
+	})
 }
 
 // nodesOf returns the nodes of Pods, by name, as far as the cache has them.

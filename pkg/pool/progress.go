@@ -47,22 +47,13 @@ func (p *planner) progressing() *metav1.Condition {
 // complete tells whether all Pods are there that are asked for, as far as maxSize leaves
 // room, ready, and none is to be renewed.
 func (p *planner) complete() bool {
-	ready, worse := 0, len(p.retired)
-	for _, pod := range slices.Concat(p.idle, p.starting) {
-		switch {
-		case p.drawback(pod) != 0:
-			worse++
-		case StateOfPod(pod, p.pool.Spec.MinReadySeconds, p.now) == PodIdle:
-			ready++
-		}
-	}
 	wanted := p.replicas()
 	for _, claim := range p.waiting {
 		if !refusedHandOut(claim) {
 			wanted++
 		}
 	}
-	return worse == 0 && ready >= min(wanted, p.allowed())
+	return len(p.retired)+p.toRenew() == 0 && len(p.idle) >= min(wanted, p.allowed())
 }
 
 // setProgressing notes whether the pool has got on since before, and says what it is

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"warmpool.dev/controller/hack/controlplane"
@@ -143,25 +141,6 @@ func TestAPodThatDoesNotBecomeReadyIsReplaced(t *testing.T) {
 	}
 }
 
-func TestAPodThatEndsByItselfIsReplaced(t *testing.T) {
-	t.Parallel()
-	ns := env.Namespace(t)
-	ns.StartKubelet()
-	ns.StartController()
-	pool := ns.CreatePool(environment.Pool("runners", 2))
-	ns.WaitPool("runners", 2, 0)
-	failed := ns.PodsOf(pool.UID)[0]
-	ns.EndPod(failed, corev1.PodFailed)
-	ns.Eventually("the failed Pod to be replaced", func() error {
-		if ns.Pods()[failed.UID] != nil {
-			return fmt.Errorf("it is there")
-		}
-		return nil
-	})
-	ns.WaitPool("runners", 2, 0)
-	ns.WaitPods(2)
-}
-
 // A quota costs a few requests that are refused, and not ever more; raised, the pool
 // fills.
 func TestAQuotaIsReportedAndNotFought(t *testing.T) {
@@ -170,22 +149,7 @@ func TestAQuotaIsReportedAndNotFought(t *testing.T) {
 	ns := env.Namespace(t)
 	ns.StartKubelet()
 	ns.StartController()
-	quota := &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{Name: "few"},
-		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("3")}},
-	}
-	quotas := env.Kube.CoreV1().ResourceQuotas(ns.Name)
-	if _, err := quotas.Create(t.Context(), quota, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	ns.Eventually("the quota to be in force", func() error {
-		q, err := quotas.Get(t.Context(), "few", metav1.GetOptions{})
-		if err == nil && len(q.Status.Hard) == 0 {
-			err = fmt.Errorf("its status is empty")
-		}
-		return err
-	})
-
+	beginQuota(t, env, ns)
 	ns.CreatePool(environment.Pool("runners", 10))
 	begun := time.Now()
 	condition := ns.WaitPoolCondition("runners", "ReplicaFailure", "True", "FailedCreate")
